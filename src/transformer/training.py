@@ -202,7 +202,10 @@ def train(
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> Adam:
     """Section 5.3's Adam. Its rate is the scheduler's to set."""
     return Adam(
-        model.parameters(), betas=config.betas, eps=config.adam_eps
+        model.parameters(),
+        betas=config.betas,
+        eps=config.adam_eps,
+        fused=True,
     )
 
 
