@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from jaxtyping import Float, Int
@@ -182,7 +183,7 @@ def train(
         torch.manual_seed(config.seed)
         for step in report(config.steps, history, progress):
             group = take(stream, config.accumulate, step)
-            history.rate.append(scheduler.get_last_lr()[0])
+            history.rate.append(optimizer.param_groups[0]["lr"])
             history.loss.append(accumulate(model, criterion, group))
             optimizer.step()
             optimizer.zero_grad()
@@ -238,7 +239,7 @@ def accumulate(
 
 def take(stream: Iterator[Batch], count: int, step: int) -> list[Batch]:
     """The next `count` batches."""
-    taken = [batch for _, batch in zip(range(count), stream)]
+    taken = list(islice(stream, count))
     if len(taken) < count:
         raise ValueError(
             f"the batches ended in step {step}: {count} a step are"

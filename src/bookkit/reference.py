@@ -1,0 +1,149 @@
+"""The slow, obvious version of each part, for the checks.
+
+Written apart from `transformer`: loops and float64, straight from
+the paper. Nothing here is fast, and nothing here is shared with what
+it checks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Equation 1, one query at a time; any leading axes.
+
+    A query that may attend to nothing gets zeros.
+    """
+    query, key, value = query.double(), key.double(), value.double()
+    queries, keys = query.size(-2), key.size(-2)
+    leading = query.shape[:-2]
+    if mask is None:
+        mask = torch.ones(queries, keys, dtype=torch.bool)
+    mask = mask.expand(*leading, queries, keys)
+    output = value.new_zeros(*leading, queries, value.size(-1))
+    for place in torch.cartesian_prod(
+        *(torch.arange(n) for n in (*leading, queries))
+    ).view(-1, len(leading) + 1):
+        *batch, i = place.tolist()
+        batch = tuple(batch)
+        allowed = [j for j in range(keys) if mask[(*batch, i, j)]]
+        if not allowed:
+            continue
+        scores = [
+            float(query[(*batch, i)] @ key[(*batch, j)]) / math.sqrt(key.size(-1))
+            for j in allowed
+        ]
+        top = max(scores)
+        powers = [math.exp(score - top) for score in scores]
+        for j, power in zip(allowed, powers, strict=True):
+            share = power / sum(powers)
+            output[(*batch, i)] += share * value[(*batch, j)]
+    return output
+
+
+def heads(
+    weights: dict[str, Tensor],
+    count: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Section 3.2.2: one head after the other, then W^O.
+
+    Args:
+        weights: "query", "key", "value", "output", each (out, in) as
+            in nn.Linear; biases, if any, as "query_bias" and so on.
+        count: h, the number of heads.
+        query, key, value: (batch, length, d_model).
+        mask: broadcasts to (batch, heads, query, key).
+    """
+    w = {name: tensor.double() for name, tensor in weights.items()}
+
+    def project(x: Tensor, name: str) -> Tensor:
+        return x.double() @ w[name].T + w.get(f"{name}_bias", 0.0)
+
+    q, k, v = (
+        project(x, name)
+        for x, name in (
+            (query, "query"),
+            (key, "key"),
+            (value, "value"),
+        )
+    )
+    if mask is not None:
+        mask = mask.expand(len(q), count, q.size(1), k.size(1))
+    d_k, d_v = k.size(-1) // count, v.size(-1) // count
+    done = [
+        attention(
+            q[..., h * d_k : (h + 1) * d_k],
+            k[..., h * d_k : (h + 1) * d_k],
+            v[..., h * d_v : (h + 1) * d_v],
+            None if mask is None else mask[:, h],
+        )
+        for h in range(count)
+    ]
+    return project(torch.cat(done, dim=-1), "output")
+
+
+def feed_forward(w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, x: Tensor) -> Tensor:
+    """Equation 2, one position at a time; w1 and w2 are (out, in)."""
+    rows = []
+    for row in x.double().reshape(-1, x.size(-1)):
+        hidden = w1.double() @ row + b1.double()
+        hidden = hidden * (hidden > 0)
+        rows.append(w2.double() @ hidden + b2.double())
+    return torch.stack(rows).view(*x.shape[:-1], -1)
+
+
+def normalise(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """LayerNorm with gain 1 and bias 0: biased variance."""
+    x = x.double()
+    mean = x.sum(-1, keepdim=True) / x.size(-1)
+    variance = ((x - mean) ** 2).sum(-1, keepdim=True) / x.size(-1)
+    return (x - mean) / (variance + eps).sqrt()
+
+
+def positions(length: int, d_model: int) -> Tensor:
+    """Section 3.5's two formulas, entry by entry."""
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    for pos in range(length):
+        for i in range(d_model // 2):
+            angle = pos / 10000 ** (2 * i / d_model)
+            table[pos, 2 * i] = math.sin(angle)
+            table[pos, 2 * i + 1] = math.cos(angle)
+    return table
+
+
+def smoothed_loss(
+    logits: Tensor, target: Tensor, smoothing: float, pad_id: int
+) -> Tensor:
+    """Cross-entropy with the target distribution written out."""
+    classes = logits.size(-1)
+    losses = []
+    for row, gold in zip(
+        logits.double().reshape(-1, classes),
+        target.reshape(-1).tolist(),
+        strict=True,
+    ):
+        if gold == pad_id:
+            continue
+        wanted = torch.full_like(row, smoothing / (classes - 1))
+        wanted[gold] = 1 - smoothing
+        losses.append(-(wanted * row.log_softmax(-1)).sum())
+    return torch.stack(losses).mean()
+
+
+def rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+    """Equation 3, in the two pieces that it is made of."""
+    if step < warmup_steps:
+        shape = step / warmup_steps**1.5
+    else:
+        shape = 1 / math.sqrt(step)
+    return factor * shape / math.sqrt(d_model)
