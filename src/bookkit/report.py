@@ -113,10 +113,13 @@ class Exam:
         total = len(self.passed) + len(self.failed)
         mistakes = self.known_mistakes()
         lines = [f"{self.part}: {len(self.failed)} of {total} checks failed"]
-        for number, (statement, detail) in enumerate(self.failed):
-            lines.append(f"\n  not so: {statement}")
-            if number == 0:  # the smallest example, given first
-                lines += [f"    {line}" for line in detail.splitlines()]
+        # The smallest example comes first; the others add little.
+        (statement, detail), *others = self.failed
+        lines += [f"\n  not so: {statement}"]
+        lines += [f"    {line}" for line in detail.splitlines()]
+        if others:
+            also = "; ".join(statement for statement, _ in others)
+            lines.append(f"\n  nor: {also}")
         lines.append("")
         for name in mistakes:
             says = mutations.MUTATIONS[name].says
