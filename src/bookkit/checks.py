@@ -1174,7 +1174,7 @@ _CHECKS: dict[str, Callable[..., Report]] = {
 }
 
 
-class Scripted(nn.Module):
+class Scripted(transformer.Transformer):
     """A model for decoding alone: what it says next is written here.
 
     The token after position t is fixed by source token t and by the
@@ -1183,7 +1183,7 @@ class Scripted(nn.Module):
     """
 
     def __init__(self, config: transformer.TransformerConfig) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # none of a Transformer's parts
         self.config = config
         self.dropout = nn.Dropout(0.3)
         self.output_projection = nn.Identity()

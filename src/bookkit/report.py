@@ -58,7 +58,7 @@ class Exam:
     ours: Callable[..., Any] | None = None
     passed: list[str] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
-    cases: list[tuple[tuple, Any]] = field(default_factory=list)
+    cases: list[tuple[tuple, Any, float]] = field(default_factory=list)
     nameable: bool = False  # whether a failed statement is a case
 
     def equal(
@@ -70,7 +70,7 @@ class Exam:
     ) -> None:
         """`mine(*given.values())` comes out as expected."""
         got = outcome(self.mine, tuple(given.values()))
-        self.cases.append((tuple(given.values()), got))
+        self.cases.append((tuple(given.values()), got, tolerance))
         if same(got, expected, tolerance):
             self.passed.append(statement)
         else:
@@ -86,7 +86,7 @@ class Exam:
     ) -> None:
         """What `mine(*given.values())` gives has a property."""
         got = outcome(self.mine, tuple(given.values()))
-        self.cases.append((tuple(given.values()), got))
+        self.cases.append((tuple(given.values()), got, 1e-5))
         if not isinstance(got, Exception) and holds(got):
             self.passed.append(statement)
         else:
@@ -139,15 +139,22 @@ class Exam:
         """The mistakes under which ours gives all that mine gave."""
         if self.ours is None or not self.nameable:
             return []
+        with originals():
+            if self.ours_does_the_same():
+                return []  # then it is no mistake of that part
         found = []
         for mutation in mutations.of(self.part):
             with originals(), mutation.applied():
-                if all(
-                    same(outcome(self.ours, inputs), got, 1e-5)
-                    for inputs, got in self.cases
-                ):
+                if self.ours_does_the_same():
                     found.append(mutation.name)
         return found
+
+    def ours_does_the_same(self) -> bool:
+        """Whether ours gives all that mine gave."""
+        return all(
+            same(outcome(self.ours, inputs), got, tolerance)
+            for inputs, got, tolerance in self.cases
+        )
 
 
 def outcome(function: Callable[..., Any], inputs: Sequence) -> Any:
@@ -170,7 +177,7 @@ def same(got: Any, expected: Any, tolerance: float) -> bool:
     The tolerance is relative to the largest expected value.
     """
     if isinstance(expected, Exception):
-        return type(got) is type(expected)
+        return type(got) is type(expected) and str(got) == str(expected)
     if isinstance(expected, tuple | list):
         return (
             isinstance(got, tuple | list)

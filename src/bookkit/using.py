@@ -38,11 +38,14 @@ def use(**parts: Any) -> Iterator[str]:
             model = Transformer(config)
             train(model, batches, training)
 
-    A model keeps the parts with which it was built. Your part is
-    called as the book's is. A keyword that yours does not take is
-    left out while it asks for nothing (dropout=0.0, cache=None);
-    asked for more, the call fails and names the keyword. Heads or
-    decoder layers without `cache` decode without a cache.
+    A model keeps the parts with which it was built. A part of yours
+    that calls the book's imports it by name (`from transformer
+    import ...`): inside, `transformer.NAME` is yours.
+
+    Your part is called as the book's is. A keyword that yours does
+    not take is left out while it asks for nothing (dropout=0.0,
+    cache=None); asked for more, the call fails and names the keyword.
+    Heads or decoder layers without `cache` decode without a cache.
 
     Args:
         parts: names of `PARTS` and what takes their place.

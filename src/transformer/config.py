@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 # The ids that mean something to training and decoding alike.
 # Ordinary tokens start at 3.
