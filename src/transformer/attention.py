@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer.inputs import check_mask
 from transformer.linear import Linear
-from transformer.masks import check_mask
 
 
 def scaled_dot_product_attention(
@@ -49,8 +49,8 @@ def scaled_dot_product_attention(
         ValueError: the mask does not broadcast to (..., query, key).
     """
     if mask is not None:
-        shape = (*query.shape[:-1], key.size(-2))
-        check_mask(mask, shape, "mask")
+        check_mask(mask, (*query.shape[:-1], key.size(-2)), "mask")
+        mask = torch.atleast_2d(mask)  # the kernel asks for two axes
     if not return_weights:
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout

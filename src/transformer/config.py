@@ -55,14 +55,14 @@ class TransformerConfig:
         self._check()
 
     def _defaults(self) -> dict[str, int]:
-        if self.d_k is None or self.d_v is None:
-            _at_least(1, self, "d_model", "heads")
-            if self.d_model % self.heads:
-                raise ValueError(
-                    f"d_model={self.d_model} is not divisible by"
-                    f" heads={self.heads}: choose a multiple, or"
-                    " give d_k and d_v yourself"
-                )
+        _at_least(1, self, "d_model", "heads")
+        free = self.d_k is not None and self.d_v is not None
+        if self.d_model % self.heads and not free:
+            raise ValueError(
+                f"d_model={self.d_model} is not divisible by heads="
+                f"{self.heads}: choose a multiple, or give d_k and d_v"
+                " yourself"
+            )
         return {
             "d_k": self.d_model // self.heads,
             "d_v": self.d_model // self.heads,
@@ -98,10 +98,11 @@ class TransformerConfig:
             )
         smallest = min(self.vocab_size, self.target_vocab_size)
         for name in ("pad_id", "bos_id", "eos_id", "start_id"):
-            if not 0 <= getattr(self, name) < smallest:
+            value = getattr(self, name)
+            if value not in range(smallest):
                 raise ValueError(
-                    f"{name}={getattr(self, name)} is not an id of a"
-                    f" vocabulary of {smallest}"
+                    f"{name}={value!r} is not an id of a vocabulary of"
+                    f" {smallest}"
                 )
         if self.eos_id in (self.pad_id, self.bos_id, self.start_id):
             raise ValueError(
@@ -264,10 +265,10 @@ def _at_least(smallest: int, config, *names: str) -> None:
 
 def _share(config, *names: str) -> None:
     for name in names:
-        if not 0 <= getattr(config, name) < 1:
+        value = getattr(config, name)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
             raise ValueError(
-                f"{name}={getattr(config, name)} must be at least 0"
-                " and below 1"
+                f"{name}={value!r} must be at least 0 and below 1"
             )
 
 

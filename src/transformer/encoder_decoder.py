@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer.attention import KeyValueCache
+from transformer.shapes import Mask, Source, Target
 
 
 class AddAndNorm(nn.Module):
@@ -57,15 +58,13 @@ class EncoderLayer(nn.Module):
         self.around_attention = connect()
         self.around_feed_forward = connect()
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch source d_model"],
-        mask: Bool[Tensor, "..."] | None,
-    ) -> Float[Tensor, "batch source d_model"]:
+    def forward(self, x: Source, mask: Mask) -> Source:
         """`mask` says which positions may be attended to."""
-        x = self.around_attention(
-            x, lambda x: self.self_attention(x, x, x, mask)
-        )
+
+        def look_around(x: Tensor) -> Tensor:
+            return self.self_attention(x, x, x, mask)
+
+        x = self.around_attention(x, look_around)
         return self.around_feed_forward(x, self.feed_forward)
 
 
@@ -95,39 +94,38 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch target d_model"],
-        memory: Float[Tensor, "batch source d_model"],
-        target_mask: Bool[Tensor, "..."] | None,
-        memory_mask: Bool[Tensor, "..."] | None,
+        x: Target,
+        memory: Source,
+        target_mask: Mask,
+        memory_mask: Mask,
         *,
         cache: tuple[KeyValueCache, KeyValueCache] | None = None,
-    ) -> Float[Tensor, "batch target d_model"]:
+    ) -> Target:
         """`memory` is the encoder's output.
 
         With a `cache` (for self-attention, for cross-attention), x
         holds the new positions only.
         """
         own, cross = cache or (None, None)
-        x = self.around_self_attention(
-            x,
-            lambda x: self.self_attention(
-                x, x, x, target_mask, cache=own
-            ),
-        )
-        x = self.around_cross_attention(
-            x,
-            lambda x: self.cross_attention(
+
+        def look_back(x: Tensor) -> Tensor:
+            return self.self_attention(x, x, x, target_mask, cache=own)
+
+        def look_up(x: Tensor) -> Tensor:
+            return self.cross_attention(
                 x, memory, memory, memory_mask, cache=cross
-            ),
-        )
+            )
+
+        x = self.around_self_attention(x, look_back)
+        x = self.around_cross_attention(x, look_up)
         return self.around_feed_forward(x, self.feed_forward)
 
 
-class Encoder(nn.Module):
+class Stack(nn.Module):
     """N layers, one after the other.
 
     Args:
-        layers: each takes (x, mask).
+        layers: in order.
         final_norm: after the last layer. The paper has none.
     """
 
@@ -140,50 +138,35 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm or nn.Identity()
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch source d_model"],
-        mask: Bool[Tensor, "..."] | None,
-    ) -> Float[Tensor, "batch source d_model"]:
+
+class Encoder(Stack):
+    """Layers that take (x, mask)."""
+
+    def forward(self, x: Source, mask: Mask) -> Source:
         """Every layer sees the same mask."""
         for layer in self.layers:
             x = layer(x, mask)
         return self.final_norm(x)
 
 
-class Decoder(nn.Module):
-    """N layers, each of which attends to the same memory.
-
-    Args:
-        layers: each takes (x, memory, target_mask, memory_mask).
-        final_norm: after the last layer. The paper has none.
-    """
-
-    def __init__(
-        self,
-        layers: Iterable[nn.Module],
-        final_norm: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.final_norm = final_norm or nn.Identity()
+class Decoder(Stack):
+    """Layers that take (x, memory, target_mask, memory_mask)."""
 
     def forward(
         self,
-        x: Float[Tensor, "batch target d_model"],
-        memory: Float[Tensor, "batch source d_model"],
-        target_mask: Bool[Tensor, "..."] | None,
-        memory_mask: Bool[Tensor, "..."] | None,
+        x: Target,
+        memory: Source,
+        target_mask: Mask,
+        memory_mask: Mask,
         *,
         cache: Sequence | None = None,
-    ) -> Float[Tensor, "batch target d_model"]:
-        """`cache` holds a pair for each layer."""
-        for i, layer in enumerate(self.layers):
-            x = layer(
-                x,
-                memory,
-                target_mask,
-                memory_mask,
-                cache=cache[i] if cache else None,
-            )
+    ) -> Target:
+        """Every layer attends to the same memory.
+
+        `cache` holds a pair for each layer.
+        """
+        caches = cache or [None] * len(self.layers)
+        context = (memory, target_mask, memory_mask)
+        for layer, pair in zip(self.layers, caches, strict=True):
+            x = layer(x, *context, cache=pair)
         return self.final_norm(x)

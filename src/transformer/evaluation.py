@@ -24,7 +24,15 @@ def exact_match(
         output: decoded ids, without start token, with EOS.
         target: the right ids, in the same form.
         pad_id: what fills both up on the right.
+
+    Raises:
+        ValueError: not as many outputs as targets.
     """
+    if len(output) != len(target):
+        raise ValueError(
+            f"output holds {len(output)} sequences and target"
+            f" {len(target)}: there must be one for each"
+        )
     length = max(output.size(1), target.size(1))
     output = F.pad(output, (0, length - output.size(1)), value=pad_id)
     target = F.pad(target, (0, length - target.size(1)), value=pad_id)

@@ -34,32 +34,3 @@ def causal_mask(
         length, length, dtype=torch.bool, device=device
     )
     return allowed.tril()
-
-
-def check_mask(mask: Tensor, shape: tuple[int, ...], name: str):
-    """Refuse a mask that would be misread.
-
-    Args:
-        mask: what was passed as `name`.
-        shape: of the scores, (..., query, key); the mask must
-            broadcast to it.
-
-    Raises:
-        TypeError: the mask is not of dtype bool. The framework would
-            add a mask of floats to the scores.
-        ValueError: the mask does not broadcast to `shape`.
-    """
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"{name} has dtype {mask.dtype}: masks are torch.bool,"
-            " True where a query may attend to a key"
-        )
-    try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"{name} of shape {tuple(mask.shape)} does not fit"
-            f" attention of shape {tuple(shape)} (..., query, key)"
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer import variants
@@ -24,9 +24,17 @@ from transformer.encoder_decoder import (
     EncoderLayer,
 )
 from transformer.feed_forward import PositionwiseFeedForward
+from transformer.inputs import check_batch, check_source, check_target
 from transformer.linear import Linear
-from transformer.masks import causal_mask, check_mask, padding_mask
+from transformer.masks import causal_mask, padding_mask
 from transformer.positional_encoding import PositionalEncoding
+from transformer.shapes import (
+    Logits,
+    Mask,
+    Source,
+    SourceIds,
+    TargetIds,
+)
 
 
 class Transformer(nn.Module):
@@ -65,11 +73,11 @@ class Transformer(nn.Module):
 
     def forward(
         self,
-        source: Int[Tensor, "batch source"],
-        target_in: Int[Tensor, "batch target"],
+        source: SourceIds,
+        target_in: TargetIds,
         *,
         return_attention: bool = False,
-    ):
+    ) -> Logits | tuple[Logits, dict[str, Tensor]]:
         """Logits for the token that follows each of `target_in`.
 
         Args:
@@ -97,9 +105,7 @@ class Transformer(nn.Module):
         return self.output_projection(hidden)
 
     def build_masks(
-        self,
-        source: Int[Tensor, "batch source"],
-        target_in: Int[Tensor, "batch target"],
+        self, source: SourceIds, target_in: TargetIds
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The masks of the three uses of attention, section 3.2.3.
 
@@ -108,18 +114,19 @@ class Transformer(nn.Module):
             target_mask (target, target), in the decoder. Targets are
                 padded on the right, where causality hides padding.
             memory_mask (batch, 1, 1, source), decoder to encoder.
+
+        Raises:
+            ValueError: ids that are not (batch, length).
         """
+        check_batch(source, "source")
+        check_batch(target_in, "target_in")
         source_mask = self.padding_mask(source, self.config.pad_id)
         target_mask = self.causal_mask(
             target_in.size(-1), target_in.device
         )
         return source_mask, target_mask, source_mask
 
-    def encode(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_mask: Bool[Tensor, "..."],
-    ) -> Float[Tensor, "batch source d_model"]:
+    def encode(self, source: SourceIds, source_mask: Mask) -> Source:
         """The encoder's output, which the decoder calls memory.
 
         Raises:
@@ -128,22 +135,16 @@ class Transformer(nn.Module):
                 is empty or longer than config.max_length, a mask
                 that does not fit.
         """
-        config = self.config
-        check_ids(
-            source, "source", config.vocab_size, config.max_length
-        )
-        batch, length = source.shape
-        shape = (batch, config.heads, length, length)
-        check_mask(source_mask, shape, "source_mask")
+        check_source(self.config, source, source_mask)
         x = self.source_positions(self.source_embedding(source))
         return self.encoder(self.dropout(x), source_mask)
 
     def decode(
         self,
-        target_in: Int[Tensor, "batch target"],
-        memory: Float[Tensor, "batch source d_model"],
-        target_mask: Bool[Tensor, "..."],
-        memory_mask: Bool[Tensor, "..."],
+        target_in: TargetIds,
+        memory: Source,
+        target_mask: Mask,
+        memory_mask: Mask,
         *,
         cache: Sequence | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
@@ -156,30 +157,16 @@ class Transformer(nn.Module):
         Raises:
             TypeError, ValueError: as `encode` does.
         """
-        config = self.config
-        vocab_size = config.target_vocab_size
-        check_ids(target_in, "target_in", vocab_size, config.max_length)
-        batch, length = target_in.shape
-        if len(memory) != batch:
-            raise ValueError(
-                f"target_in holds {batch} sequences, memory"
-                f" {len(memory)}: they must be the same batch"
-            )
-        shape = (batch, config.heads, length, length)
-        check_mask(target_mask, shape, "target_mask")
-        shape = (*shape[:-1], memory.size(1))
-        check_mask(memory_mask, shape, "memory_mask")
+        check_target(
+            self.config, target_in, memory, target_mask, memory_mask
+        )
         x = self.target_positions(self.target_embedding(target_in))
         if cache:
             done = len(cache[0][0])
             x, target_mask = x[:, done:], target_mask[..., done:, :]
-        return self.decoder(
-            self.dropout(x),
-            memory,
-            target_mask,
-            memory_mask,
-            cache=cache,
-        )
+        x = self.dropout(x)
+        masks = (target_mask, memory_mask)
+        return self.decoder(x, memory, *masks, cache=cache)
 
     def new_cache(self) -> list | None:
         """An empty cache for `decode`; None if a part has no cache."""
@@ -217,100 +204,53 @@ class Parts:
         return TokenEmbedding(vocab_size, self.config.d_model)
 
     def positions(self) -> nn.Module:
-        config = self.config
-        size = (config.d_model, config.max_length)
-        sinusoids = (config.sinusoid_layout, config.sinusoid_spacing)
-        if config.positions == "learned":
-            return variants.LearnedPositions(*size)
-        if sinusoids == ("interleaved", "printed"):
-            return PositionalEncoding(*size)
-        return variants.OtherSinusoids(*size, *sinusoids)
+        c = self.config
+        kind = (c.positions, c.sinusoid_layout, c.sinusoid_spacing)
+        if kind == ("sinusoidal", "interleaved", "printed"):
+            return PositionalEncoding(c.d_model, c.max_length)
+        return variants.positions(c.d_model, c.max_length, *kind)
 
     def attention(self) -> nn.Module:
-        config = self.config
+        c = self.config
+        widths = dict(d_k=c.d_k, d_v=c.d_v, bias=c.attention_bias)
         return MultiHeadAttention(
-            config.d_model,
-            config.heads,
-            d_k=config.d_k,
-            d_v=config.d_v,
-            bias=config.attention_bias,
-            dropout=config.attention_dropout,
+            c.d_model, c.heads, dropout=c.attention_dropout, **widths
         )
 
     def feed_forward(self) -> nn.Module:
-        config = self.config
+        c = self.config
+        between = variants.ACTIVATIONS[c.activation]
+        dropout = c.activation_dropout
         return PositionwiseFeedForward(
-            config.d_model,
-            config.d_ff,
-            activation=variants.ACTIVATIONS[config.activation],
-            dropout=config.activation_dropout,
+            c.d_model, c.d_ff, activation=between, dropout=dropout
         )
 
     def connection(self) -> nn.Module:
-        config = self.config
-        post = config.norm == "post"
+        c = self.config
+        post = c.norm == "post"
         connection = AddAndNorm if post else variants.NormAndAdd
         return connection(
-            config.d_model,
-            dropout=config.dropout,
-            eps=config.layer_norm_eps,
+            c.d_model, dropout=c.dropout, eps=c.layer_norm_eps
         )
 
     def final_norm(self) -> nn.Module | None:
-        config = self.config
-        if config.norm == "post":
+        if self.config.norm == "post":
             return None
-        return nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        eps = self.config.layer_norm_eps
+        return nn.LayerNorm(self.config.d_model, eps=eps)
 
     def encoder_layer(self) -> nn.Module:
-        return EncoderLayer(
-            self.attention(), self.feed_forward(), self.connection
-        )
+        attention, network = self.attention(), self.feed_forward()
+        return EncoderLayer(attention, network, self.connection)
 
     def decoder_layer(self) -> nn.Module:
-        return DecoderLayer(
-            self.attention(),
-            self.attention(),
-            self.feed_forward(),
-            self.connection,
-        )
+        own, cross = self.attention(), self.attention()
+        network = self.feed_forward()
+        return DecoderLayer(own, cross, network, self.connection)
 
     def output_projection(self) -> nn.Linear:
-        config = self.config
-        projection = Linear(
-            config.d_model,
-            config.target_vocab_size,
-            bias=config.output_bias,
-        )
-        nn.init.normal_(projection.weight, std=config.d_model**-0.5)
+        c = self.config
+        classes = c.target_vocab_size
+        projection = Linear(c.d_model, classes, bias=c.output_bias)
+        nn.init.normal_(projection.weight, std=c.d_model**-0.5)
         return projection
-
-
-def check_ids(ids: Tensor, name: str, vocab_size: int, longest: int):
-    """Refuse token ids that the model would misread or crash on.
-
-    Raises:
-        TypeError: they are no integers.
-        ValueError: they are not (batch, length), longer than
-            `longest`, or outside the vocabulary.
-    """
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise TypeError(
-            f"{name} has dtype {ids.dtype}: token ids are integers"
-        )
-    if ids.dim() != 2 or 0 in ids.shape:
-        raise ValueError(
-            f"{name} of shape {tuple(ids.shape)} must be (batch,"
-            " length), neither of them 0"
-        )
-    if ids.size(1) > longest:
-        raise ValueError(
-            f"{name} is {ids.size(1)} tokens long, but max_length="
-            f"{longest} in the configuration"
-        )
-    low, high = ids.min().item(), ids.max().item()
-    if low < 0 or high >= vocab_size:
-        raise ValueError(
-            f"{name} holds ids from {low} to {high}, but the"
-            f" vocabulary has 0 to {vocab_size - 1}"
-        )

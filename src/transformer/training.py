@@ -51,10 +51,19 @@ class LabelSmoothingLoss(nn.Module):
         logits: Float[Tensor, "*batch vocab"],
         target: Int[Tensor, "*batch"],
     ) -> Float[Tensor, ""]:
-        """The mean over real tokens; 0 where there are none."""
+        """The mean over real tokens; 0 where there are none.
+
+        Raises:
+            ValueError: gold would get less than the other classes.
+        """
         # The framework spreads its share over all V classes, gold
         # included, so it must be asked for V / (V - 1) times ours.
         classes = logits.size(-1)
+        if self.smoothing * classes > classes - 1:
+            raise ValueError(
+                f"smoothing={self.smoothing} leaves the gold one of"
+                f" {classes} classes less than the others"
+            )
         total = F.cross_entropy(
             logits.reshape(-1, classes),
             target.reshape(-1),

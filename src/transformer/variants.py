@@ -66,6 +66,19 @@ def sinusoids(
     return table.to(torch.get_default_dtype())
 
 
+def positions(
+    d_model: int, max_length: int, kind: str, layout: str, spacing: str
+) -> nn.Module:
+    """What takes the place of `PositionalEncoding`.
+
+    Args:
+        kind: "learned", or "sinusoidal" with layout and spacing.
+    """
+    if kind == "learned":
+        return LearnedPositions(d_model, max_length)
+    return OtherSinusoids(d_model, max_length, layout, spacing)
+
+
 class OtherSinusoids(nn.Module):
     """Adds `sinusoids` of another layout or spacing."""
 

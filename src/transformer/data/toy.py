@@ -176,7 +176,9 @@ class NumberWords:
     def is_held_out(self, number: int) -> bool:
         """Whether the number is kept for testing."""
         # Fibonacci hashing: spreads neighbours over all residues.
-        return number >= 100 and number * 2654435769 % 2**32 % 10 == 0
+        # The upper bits, since the lower ones follow the number's.
+        mixed = number * 2654435769 % 2**32 >> 16
+        return number >= 100 and mixed % 10 == 0
 
     def pairs(self, numbers: Sequence[int]) -> Batch:
         """The numbers in words, as one batch."""
@@ -193,7 +195,13 @@ class NumberWords:
         return self.pairs([next(numbers) for _ in range(size)])
 
     def held_out(self, size: int, generator: torch.Generator) -> Batch:
-        """`size` different numbers that training never sees."""
+        """`size` different numbers that training never sees.
+
+        Raises:
+            ValueError: size is not 1 to 10,000.
+        """
+        if not 1 <= size <= 10_000:
+            raise ValueError(f"size={size} must be 1 to 10,000")
         chosen: dict[int, None] = {}
         for number in self._draw(generator):
             if self.is_held_out(number):
