@@ -37,8 +37,7 @@ def check_target(
         TypeError, ValueError: as `check_ids` and `check_mask` do.
         ValueError: target_in and memory are of different batches.
     """
-    size = config.target_vocab_size
-    check_ids(target_in, "target_in", size, config.max_length)
+    check_target_ids(config, target_in)
     batch, length = target_in.shape
     if len(memory) != batch:
         raise ValueError(
@@ -52,6 +51,18 @@ def check_target(
     check_mask(
         memory_mask, (batch, heads, length, source), "memory_mask"
     )
+
+
+def check_target_ids(
+    config: TransformerConfig, target_in: Tensor
+) -> None:
+    """Check the ids alone, so that no encoder runs in vain.
+
+    Raises:
+        TypeError, ValueError: as `check_ids` does.
+    """
+    size = config.target_vocab_size
+    check_ids(target_in, "target_in", size, config.max_length)
 
 
 def check_ids(

@@ -24,7 +24,12 @@ from transformer.encoder_decoder import (
     EncoderLayer,
 )
 from transformer.feed_forward import PositionwiseFeedForward
-from transformer.inputs import check_batch, check_source, check_target
+from transformer.inputs import (
+    check_batch,
+    check_source,
+    check_target,
+    check_target_ids,
+)
 from transformer.linear import Linear
 from transformer.masks import causal_mask, padding_mask
 from transformer.positional_encoding import PositionalEncoding
@@ -95,6 +100,7 @@ class Transformer(nn.Module):
         """
         if return_attention:
             return self.with_attention(source, target_in)
+        check_target_ids(self.config, target_in)
         source_mask, target_mask, memory_mask = self.build_masks(
             source, target_in
         )
