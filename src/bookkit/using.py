@@ -198,7 +198,10 @@ def _keywords(function: Callable) -> dict[str, Any]:
 
 
 def _takes(function: Callable, keyword: str) -> bool:
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # written in C, without a signature
+        return False
     return any(p.kind is p.VAR_KEYWORD or p.name == keyword for p in parameters)
 
 

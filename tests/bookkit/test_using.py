@@ -165,6 +165,13 @@ def test_a_part_may_be_given_the_books_own_signature():
         assert transformer.attention.scaled_dot_product_attention is full
 
 
+def test_a_function_written_in_c_can_be_a_part():
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    with use(scaled_dot_product_attention=kernel):
+        model = Transformer(TINY)
+    assert model(SOURCE, TARGET).isfinite().all()
+
+
 def test_all_parts_of_another_style_pass_every_check():
     with use(**naive.ALL_PARTS):
         reports = check.in_use(**naive.OPTIONS)

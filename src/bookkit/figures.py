@@ -1,0 +1,744 @@
+"""The book's figures, in one style.
+
+Every function returns a `Figure`; the last line of a cell shows it, at
+twice the usual resolution, with `figure.alt` as its text form. Nothing
+touches pyplot or the global style.
+
+Figures stand on a white card, so that they are legible on a dark page
+as well. Colours can be told apart without colour vision, and lines
+also by their dashes, so that a grey print will do. The query is on the
+vertical axis, always.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import numpy as np
+import seaborn
+from matplotlib import figure as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from transformer.positional_encoding import sinusoidal_encoding
+from transformer.training import noam_rate
+
+ACCENT = "#0072b2"
+INK = "#2b3037"
+QUIET = "#6b737c"
+FAINT = "#d9dde1"
+CARD = "#ffffff"
+WIDTH = 7.0  # inches
+
+# Okabe and Ito's, in an order whose neighbours differ in grey too; the
+# dashes tell apart what grey does not.
+COLOURS = (ACCENT, "#d55e00", INK, "#cc79a7", "#009e73")
+DASHES = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v")
+
+# From light to dark at every step, so that grey keeps the order.
+SHADES = LinearSegmentedColormap.from_list(
+    "book", ["#eff3f6", "#b9d6e8", "#5ea3cd", ACCENT, "#08304d"]
+)
+
+STYLE = {
+    "axes.edgecolor": QUIET,
+    "axes.facecolor": CARD,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.linewidth": 0.8,
+    "axes.prop_cycle": matplotlib.cycler(color=COLOURS, linestyle=DASHES),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "figure.constrained_layout.h_pad": 0.09,
+    "figure.constrained_layout.w_pad": 0.09,
+    "figure.dpi": 100,
+    "figure.facecolor": CARD,
+    "font.size": 10,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": 9.5,
+    "ytick.color": QUIET,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": 9.5,
+}
+
+
+class Figure(mpl.Figure):
+    """A figure with a text form.
+
+    Attributes:
+        alt: what is seen, for `mystnb.image.alt` and terminals. It
+            holds no measured number, so that it compares equal.
+    """
+
+    alt = ""
+
+    def __repr__(self) -> str:
+        return f"Figure: {self.alt}"
+
+    def _ipython_display_(self) -> None:
+        """Show at twice the resolution, whatever the notebook is set to."""
+        from IPython.display import display
+
+        buffer = io.BytesIO()
+        with style():
+            self.savefig(buffer, dpi=2 * self.dpi, metadata={"Software": None})
+        # No height: a page narrower than the width would squeeze it.
+        width = round(self.get_figwidth() * self.dpi)
+        display(
+            {"image/png": buffer.getvalue(), "text/plain": repr(self)},
+            metadata={"image/png": {"width": width}},
+            raw=True,
+        )
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within it, matplotlib draws in the book's style."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def blank(
+    height: float = 3.2,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    layout: str = "constrained",
+    **axes: Any,
+) -> tuple[Figure, np.ndarray]:
+    """An empty figure and its axes, (rows, columns); within `style`.
+
+    All figures are of one width, so that a page that fits them to its
+    own shows their letters at one size.
+    """
+    made = Figure(figsize=(WIDTH, height), layout=layout)
+    FigureCanvasAgg(made)
+    return made, made.subplots(rows, columns, squeeze=False, **axes)
+
+
+# --- heat maps ---------------------------------------------------------
+
+
+def attention_heatmap(
+    weights: Any,
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str],
+    *,
+    titles: Sequence[str] = (),
+    unit: str = "weight (share of 1)",
+    limits: tuple[float, float] = (0.0, 1.0),
+    columns: int = 4,
+    query_label: str = "query",
+    key_label: str = "key",
+) -> Figure:
+    """Queries down, keys across; the darker, the more weight.
+
+    Args:
+        weights: (query, key), or (panel, query, key), such as heads.
+        query_tokens, key_tokens: a label for each row and column.
+        titles: one a panel.
+        unit: of the colour bar.
+        limits: values of the lightest and the darkest cell.
+        columns: panels in a row.
+        query_label, key_label: of the axes.
+
+    Raises:
+        ValueError: naming the axis whose size does not fit.
+    """
+    panels = _panels(weights, "weights")
+    count, queries, keys = panels.shape
+    _fits("query_tokens", len(query_tokens), "rows of weights", queries)
+    _fits("key_tokens", len(key_tokens), "columns of weights", keys)
+    if titles:
+        _fits("titles", len(titles), "panels of weights", count)
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    longest = max(len(str(token)) for token in query_tokens)
+    cell = _cell(keys * columns, 1.6 + 0.08 * longest + 0.15 * columns)
+    printed = count == 1 and queries <= 8 and keys <= 8
+    with style():
+        made, axes = blank(
+            rows * (queries * cell + 0.4) + 0.9,
+            rows,
+            columns,
+            layout="none",
+        )
+        for index, ax in enumerate(axes.flat):
+            if index >= count:
+                ax.set_axis_off()
+                continue
+            first, lowest = index % columns == 0, index + columns >= count
+            _heatmap(
+                ax,
+                panels[index],
+                SHADES,
+                limits,
+                query_tokens if first else (),
+                key_tokens if lowest else (),
+                annot=printed,
+                fmt=".2f",
+                annot_kws={"size": 9},
+                linewidths=0.6 if max(queries, keys) <= 40 else 0,
+                linecolor=CARD,
+            )
+            ax.set_title(titles[index] if titles else "")
+            ax.set_xlabel(key_label if lowest else "")
+            ax.set_ylabel(query_label if first else "")
+        _colour_bar(made, axes, unit)
+        made.set_layout_engine("compressed")
+    made.alt = (
+        f"{'Heat map' if count == 1 else f'{count} heat maps'}, {unit}:"
+        f" {queries} queries down ({', '.join(map(str, query_tokens[:8]))}),"
+        f" {keys} keys across ({', '.join(map(str, key_tokens[:8]))})"
+    )
+    return made
+
+
+def mask_gallery(
+    masks: Sequence[Any],
+    names: Sequence[str],
+    query_tokens: Sequence[Sequence[str]] | Sequence[str],
+    key_tokens: Sequence[Sequence[str]] | Sequence[str],
+) -> Figure:
+    """Masks side by side; a filled cell may be attended to.
+
+    Args:
+        masks: each (query, key) of bool; axes of size 1 before them
+            are dropped, and one row stands for every query.
+        names: one a mask.
+        query_tokens, key_tokens: labels, for all masks or for each.
+
+    Raises:
+        ValueError: naming the mask and the axis that does not fit.
+    """
+    _fits("names", len(names), "masks", len(masks))
+    shown = ListedColormap(["#ffffff", ACCENT])
+    queries = _for_each(query_tokens, len(masks))
+    keys = _for_each(key_tokens, len(masks))
+    tables = []
+    for mask, name, down, across in zip(masks, names, queries, keys, strict=True):
+        table = _array(mask)
+        if table.dtype != bool:
+            raise ValueError(f"mask {name!r} has dtype {table.dtype}, not bool")
+        table = _matrix(table, f"mask {name!r}")
+        if len(table) == 1:
+            table = np.repeat(table, len(down), axis=0)
+        _fits("query_tokens", len(down), f"rows of mask {name!r}", table.shape[0])
+        _fits("key_tokens", len(across), f"columns of mask {name!r}", table.shape[1])
+        tables.append(table)
+    width = sum(table.shape[1] for table in tables)
+    height = max(table.shape[0] for table in tables)
+    labels = max(len(str(token)) for tokens in queries for token in tokens)
+    cell = _cell(width, len(tables) * (0.4 + labels * 0.08))
+    below = max(len(str(token)) for tokens in keys for token in tokens)
+    with style():
+        made, axes = blank(
+            height * cell + 1.3 + below * 0.09,
+            1,
+            len(tables),
+            layout="none",
+            width_ratios=[table.shape[1] for table in tables],
+        )
+        for index, (ax, table) in enumerate(zip(axes.flat, tables, strict=True)):
+            _heatmap(
+                ax,
+                table,
+                shown,
+                (0, 1),
+                queries[index],
+                keys[index],
+                linewidths=0.8,
+                linecolor=QUIET,
+            )
+            # White alone could be taken for no cell at all.
+            for row, column in zip(*np.nonzero(~table), strict=True):
+                ax.plot(column + 0.5, row + 0.5, "x", color=QUIET, markersize=3.5)
+            ax.set_anchor("N")
+            room = int(table.shape[1] * cell / 0.085)
+            ax.set_title(textwrap.fill(names[index], max(room, 10)))
+            ax.set_xlabel("key")
+            ax.set_ylabel("query" if index == 0 else "")
+        made.set_layout_engine("compressed")
+        made.legend(
+            handles=[
+                Patch(facecolor=ACCENT, edgecolor=QUIET, label="may attend"),
+                Patch(facecolor=CARD, edgecolor=QUIET, label="×  blocked"),
+            ],
+            loc="outside lower center",
+            ncols=2,
+        )
+    made.alt = (
+        f"{len(tables)} masks, queries down and keys across, a filled cell may be"
+        f" attended to: {', '.join(names)}"
+    )
+    return made
+
+
+def encoding_matrix(
+    length: int, d_model: int, *, table: Any = None, name: str = "positional encoding"
+) -> Figure:
+    """Every entry of the encoding: positions down, dimensions across.
+
+    Args:
+        length: rows shown.
+        d_model: columns.
+        table: (length, d_model) to show instead of the sinusoids.
+        name: of the table.
+    """
+    values = sinusoidal_encoding(length, d_model) if table is None else table
+    values = _matrix(_array(values), "table")
+    _fits("length", length, "rows of table", values.shape[0])
+    _fits("d_model", d_model, "columns of table", values.shape[1])
+    side = min(5.4 / d_model, 5.4 / length)
+    limit = max(1.0, float(np.abs(values).max()))
+    with style():
+        made, axes = blank(length * side + 0.8, layout="compressed")
+        (ax,) = axes.flat
+        image = ax.imshow(
+            values, cmap=SHADES, vmin=-limit, vmax=limit, interpolation="nearest"
+        )
+        ax.grid(False)
+        ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        ax.set_xlabel(
+            "dimension (even: sine, odd: cosine)" if table is None else "dimension"
+        )
+        ax.set_ylabel("position")
+        _colour_bar(made, axes, "value", image)
+    made.alt = (
+        f"Heat map of the {name}: {length} positions down, {d_model} dimensions"
+        " across, light for low and dark for high values"
+    )
+    return made
+
+
+# --- positions and rates -----------------------------------------------
+
+
+def positional_waves(
+    length: int, d_model: int, *, pairs: Sequence[int] = (0, 4, 8, 16)
+) -> Figure:
+    """Some pairs of the encoding over positions, a panel for each.
+
+    The dots are the table's entries, the lines the waves that they
+    sample.
+
+    Args:
+        length: positions shown.
+        d_model: width of the encoding.
+        pairs: i of the formula; pair i fills columns 2i and 2i + 1.
+
+    Raises:
+        ValueError: a pair that the width does not have.
+    """
+    for pair in pairs:
+        if not 0 <= pair < d_model // 2:
+            raise ValueError(
+                f"pairs holds {pair}, but d_model={d_model} has pairs 0 to"
+                f" {d_model // 2 - 1}"
+            )
+    table = _array(sinusoidal_encoding(length, d_model))
+    fine = np.linspace(0, length - 1, 40 * length)
+    positions = np.arange(length)
+    with style():
+        made, axes = blank(1.15 * len(pairs) + 0.7, len(pairs), sharex=True)
+        for ax, pair in zip(axes.flat, pairs, strict=True):
+            rate = 10000 ** (-2 * pair / d_model)
+            for odd, (name, wave) in enumerate((("sine", np.sin), ("cosine", np.cos))):
+                colour = COLOURS[odd]
+                column = table[:, 2 * pair + odd]
+                ax.plot(fine, wave(fine * rate), DASHES[odd], color=colour, lw=1.2)
+                ax.plot(
+                    positions,
+                    column,
+                    MARKERS[odd],
+                    color=colour,
+                    markersize=3.5,
+                    label=name,
+                )
+            wavelength = 2 * math.pi / rate
+            ax.set_title(
+                f"dimensions {2 * pair} and {2 * pair + 1}: wavelength"
+                f" {wavelength:.4g} positions"
+            )
+            ax.set_ylim(-1.15, 1.15)
+            ax.set_yticks([-1, 0, 1])
+        axes[-1, 0].set_xlabel("position")
+        axes[-1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        made.supylabel("value", fontsize=10)
+        handles = axes[0, 0].get_legend_handles_labels()
+        made.legend(*handles, loc="outside upper right", ncols=2)
+    made.alt = (
+        f"Sine and cosine of the positional encoding over {length} positions, one"
+        f" panel for each of the pairs {', '.join(map(str, pairs))} at d_model"
+        f" {d_model}: the higher the pair, the longer the wave"
+    )
+    return made
+
+
+def learning_rate_curve(
+    d_models: Sequence[int] = (512,),
+    warmups: Sequence[int] = (4000,),
+    *,
+    steps: int = 20000,
+    factor: float = 1.0,
+) -> Figure:
+    """Equation 3 over steps, for each width and warm-up.
+
+    Args:
+        d_models, warmups: a line for each combination, five at most.
+        steps: last step shown.
+        factor: multiplies every rate.
+    """
+    cases = [(width, warmup) for width in d_models for warmup in warmups]
+    _at_most(len(COLOURS), len(cases), "combinations of d_models and warmups")
+    shown = np.unique(
+        [1, *np.linspace(1, steps, 400).astype(int), *(w for w in warmups if w < steps)]
+    )
+    with style():
+        made, axes = blank()
+        (ax,) = axes.flat
+        for index, (width, warmup) in enumerate(cases):
+            rates = [1e3 * noam_rate(int(s), width, warmup, factor) for s in shown]
+            label = f"d_model {width}, warm-up {warmup}"
+            ax.plot(shown, rates, label=label)
+            if warmup <= steps:
+                peak = 1e3 * noam_rate(warmup, width, warmup, factor)
+                ax.plot(warmup, peak, MARKERS[index], color=COLOURS[index])
+                ax.annotate(
+                    f"{peak:.3g}",
+                    (warmup, peak),
+                    xytext=(4, 4),
+                    textcoords="offset points",
+                    fontsize=9,
+                )
+        ax.set_xlim(0, steps)
+        ax.set_ylim(0, 1.1 * ax.dataLim.ymax)
+        ax.set_xlabel("training step")
+        ax.set_ylabel("learning rate (× 10⁻³)")
+        ax.legend()
+    made.alt = (
+        "Learning rate over training steps: it rises in a straight line during"
+        " warm-up and falls with the inverse square root of the step after it; "
+        + "; ".join(f"d_model {w}, warm-up {u}" for w, u in cases)
+    )
+    return made
+
+
+# --- measurements ------------------------------------------------------
+
+
+def loss_curve(
+    history: Any,
+    *,
+    unit: str = "nats a token",
+    floor: float | None = None,
+    floor_label: str = "the lowest that smoothing allows",
+    rate: bool = False,
+) -> Figure:
+    """Training loss over steps, and the learning rate below it.
+
+    Args:
+        history: a `History`, or a mapping from names to them; lists
+            of losses will do.
+        unit: of the loss.
+        floor: a line below which the loss cannot go.
+        floor_label: what it is.
+        rate: also show the learning rate, which needs a `History`.
+    """
+    runs = history if isinstance(history, Mapping) else {"": history}
+    _at_most(len(COLOURS), len(runs), "histories")
+    with style():
+        heights = [2, 1] if rate else [1]
+        made, axes = blank(
+            4.4 if rate else 3.2,
+            len(heights),
+            sharex=True,
+            height_ratios=heights,
+        )
+        for name, run in runs.items():
+            loss = _array(getattr(run, "loss", run))
+            steps = np.arange(1, len(loss) + 1)
+            axes[0, 0].plot(steps, loss, label=name, linewidth=1.4)
+            if rate:
+                axes[1, 0].plot(steps, 1e3 * _array(run.rate))
+        if floor is not None:
+            axes[0, 0].axhline(
+                floor,
+                color=QUIET,
+                linewidth=1,
+                linestyle=(0, (2, 2)),
+                label=floor_label,
+            )
+        axes[0, 0].set_ylabel(f"training loss ({unit})")
+        axes[0, 0].set_ylim(0, None)
+        axes[-1, 0].set_xlabel("training step")
+        axes[-1, 0].set_xlim(0, None)
+        if rate:
+            axes[1, 0].set_ylabel("learning rate\n(× 10⁻³)")
+            axes[1, 0].set_ylim(0, None)
+        if "" not in runs or floor is not None:
+            axes[0, 0].legend()
+    named = ", ".join(name for name in runs if name)
+    made.alt = (
+        f"Training loss in {unit} over training steps"
+        + (f" for {named}" if named else "")
+        + (", and the learning rate below it" if rate else "")
+    )
+    return made
+
+
+def bars(
+    values: Mapping[str, float],
+    *,
+    label: str,
+    limit: float | None = 1.0,
+    digits: int = 3,
+    accent: str | None = None,
+    spread: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
+    """A bar for each value, with the value at its end.
+
+    Args:
+        values: from names to numbers, from the top down.
+        label: of the axis, with its unit.
+        limit: where the axis ends; the data decides if None.
+        digits: after the point.
+        accent: the one bar in colour; all of them if None.
+        spread: lowest and highest over seeds.
+    """
+    names = list(values)
+    numbers = [float(values[name]) for name in names]
+    with style():
+        made, axes = blank(0.5 * len(names) + 0.9)
+        (ax,) = axes.flat
+        colours = [ACCENT if accent in (None, name) else "#9aa3ad" for name in names]
+        ax.barh(names, numbers, color=colours, height=0.58)
+        for row, name in enumerate(names):
+            low, high = (spread or {}).get(name, (numbers[row], numbers[row]))
+            if high > low:
+                ax.plot([low, high], [row, row], "-", color=INK, linewidth=1.4)
+            ax.annotate(
+                f"{numbers[row]:.{digits}f}",
+                (max(high, numbers[row]), row),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontweight="bold",
+            )
+        ax.invert_yaxis()
+        ax.grid(axis="y", visible=False)
+        ax.grid(axis="x", visible=True)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["bottom"].set_visible(False)
+        top = limit if limit is not None else max(numbers) or 1.0
+        ax.set_xlim(0, top * 1.1)
+        if limit == 1.0:
+            ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        ax.set_xlabel(label)
+    made.alt = f"Bars of {label} for {', '.join(names)}"
+    return made
+
+
+def lines(
+    x: Sequence[float],
+    values: Mapping[str, Any],
+    *,
+    xlabel: str,
+    ylabel: str,
+    expected: Mapping[str, Any] | None = None,
+    xscale: str = "linear",
+    yscale: str = "linear",
+    band: str = "range",
+) -> Figure:
+    """Measured lines, with a band for the spread over seeds.
+
+    Args:
+        x: where it was measured.
+        values: from names to (points,) or (seeds, points); five at
+            most. A line is the mean over seeds.
+        xlabel, ylabel: of the axes, with their units.
+        expected: predictions to lay over, from names to (points,).
+        xscale, yscale: "linear" or "log"; "log2" for powers of two.
+        band: "range", lowest to highest, or "deviation", one standard
+            deviation to either side.
+
+    Raises:
+        ValueError: a line with another number of points than x.
+    """
+    _at_most(len(COLOURS), len(values), "lines")
+    x = _array(x)
+    seeds = 1
+    with style():
+        made, axes = blank()
+        (ax,) = axes.flat
+        for index, (name, measured) in enumerate(values.items()):
+            runs = np.atleast_2d(_array(measured))
+            _fits(f"values[{name!r}]", runs.shape[-1], "points of x", len(x))
+            seeds = max(seeds, len(runs))
+            middle = runs.mean(0)
+            ax.plot(x, middle, marker=MARKERS[index], label=name)
+            if len(runs) > 1:
+                low, high = runs.min(0), runs.max(0)
+                if band == "deviation":
+                    half = runs.std(0, ddof=1)
+                    low, high = middle - half, middle + half
+                ax.fill_between(
+                    x, low, high, color=COLOURS[index], alpha=0.18, linewidth=0
+                )
+        for name, predicted in (expected or {}).items():
+            _fits(f"expected[{name!r}]", len(predicted), "points of x", len(x))
+            ax.plot(
+                x, _array(predicted), color=QUIET, lw=1.1, ls=(0, (2, 2)), label=name
+            )
+        for axis, scale in ((ax.xaxis, xscale), (ax.yaxis, yscale)):
+            _scale(ax, axis, scale, x)
+        ax.set_xlabel(xlabel)
+        ax.set_ylabel(ylabel)
+        spread = {
+            "range": "lowest to highest",
+            "deviation": "one standard deviation",
+        }[band]
+        note = f"band: {spread} of {seeds} seeds" if seeds > 1 else None
+        ax.legend(title=note, title_fontsize=9, alignment="left")
+    made.alt = (
+        f"{ylabel} over {xlabel}: {', '.join(values)}"
+        + (f"; expected: {', '.join(expected)}" if expected else "")
+        + (f"; {note}" if note else "")
+    )
+    return made
+
+
+# --- helpers -----------------------------------------------------------
+
+
+def _array(value: Any) -> np.ndarray:
+    """Tensors of any device, lists and arrays."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() else value
+        value = value.numpy()
+    return np.asarray(value)
+
+
+def _matrix(value: np.ndarray, name: str) -> np.ndarray:
+    """Without leading axes of size 1."""
+    while value.ndim > 2 and value.shape[0] == 1:
+        value = value[0]
+    if value.ndim != 2 or 0 in value.shape:
+        raise ValueError(f"{name} of shape {value.shape} must be a matrix")
+    return value
+
+
+def _panels(value: Any, name: str) -> np.ndarray:
+    array = _array(value)
+    if array.ndim == 2:
+        array = array[None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise ValueError(
+            f"{name} of shape {array.shape} must be (query, key) or"
+            " (panel, query, key), such as weights[layer, batch]"
+        )
+    return array
+
+
+def _fits(name: str, count: int, other: str, expected: int) -> None:
+    if count != expected:
+        raise ValueError(f"{name} counts {count}, but there are {expected} {other}")
+
+
+def _at_most(most: int, count: int, what: str) -> None:
+    if not 1 <= count <= most:
+        raise ValueError(f"{count} {what}: 1 to {most} can be told apart")
+
+
+def _for_each(tokens: Sequence, count: int) -> list[Sequence[str]]:
+    """Labels for each mask, given once or for each."""
+    return [tokens] * count if isinstance(tokens[0], str) else list(tokens)
+
+
+def _cell(cells: int, taken: float) -> float:
+    """Side of a cell in inches, so that a row of them fits the page."""
+    return min(0.55, (WIDTH - taken) / cells)
+
+
+def _heatmap(
+    ax: Axes,
+    values: np.ndarray,
+    shades: Any,
+    limits: tuple[float, float],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    **more: Any,
+) -> None:
+    """Square cells; labels where there are any.
+
+    Seaborn draws the figure to see whether labels overlap: the layout
+    had better come later, and the other axes stay out of it.
+    """
+    others = [other for other in ax.figure.axes if other is not ax]
+    for other in others:
+        other.set_visible(False)
+    seaborn.heatmap(
+        values,
+        ax=ax,
+        cmap=shades,
+        vmin=limits[0],
+        vmax=limits[1],
+        square=True,
+        cbar=False,
+        xticklabels=[str(token) for token in columns] or False,
+        yticklabels=[str(token) for token in rows] or False,
+        **more,
+    )
+    for other in others:
+        other.set_visible(True)
+    ax.grid(False)
+    ax.tick_params(length=0, pad=3)
+    turn = any(len(str(token)) > 3 for token in columns)
+    ax.tick_params(axis="x", labelrotation=90 if turn else 0)
+    ax.tick_params(axis="y", labelrotation=0)
+
+
+def _colour_bar(made: Figure, axes: np.ndarray, unit: str, image: Any = None) -> None:
+    image = image or axes.flat[0].collections[0]
+    bar = made.colorbar(image, ax=axes, aspect=24, shrink=0.9, pad=0.02)
+    bar.set_label(unit)
+    bar.outline.set_visible(False)
+
+
+def _scale(ax: Axes, axis: Any, scale: str, x: np.ndarray) -> None:
+    if scale == "linear":
+        return
+    base = 2 if scale == "log2" else 10
+    setter = ax.set_xscale if axis is ax.xaxis else ax.set_yscale
+    setter("log", base=base)
+    if axis is ax.xaxis and len(x) <= 10:
+        ax.set_xticks(x, [f"{value:g}" for value in x])
+        ax.minorticks_off()

@@ -1,0 +1,280 @@
+"""Figures, by the data and the words in them; how they look is looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+from bookkit import figures
+from transformer import causal_mask, noam_rate, padding_mask, sinusoidal_encoding
+from transformer.training import History
+
+TOKENS = ["The", "animal", "was", "tired"]
+
+
+def weights(*shape):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)).softmax(-1)
+
+
+def cells(ax):
+    """What a heat map shows, (rows, columns)."""
+    return ax.collections[0].get_array()
+
+
+def words(figure):
+    """Every label, title and tick of a figure."""
+    return " | ".join(
+        text.get_text()
+        for text in figure.findobj(matplotlib.text.Text)
+        if text.get_text()
+    )
+
+
+def every_figure():
+    run = History(loss=[2.0, 1.0], rate=[1e-4, 2e-4])
+    yield figures.attention_heatmap(weights(4, 4), TOKENS, TOKENS)
+    yield figures.mask_gallery([causal_mask(4)], ["causal"], TOKENS, TOKENS)
+    yield figures.encoding_matrix(10, 16)
+    yield figures.positional_waves(20, 64, pairs=(0, 4))
+    yield figures.learning_rate_curve((256, 512))
+    yield figures.loss_curve(run, rate=True, floor=0.3)
+    yield figures.bars({"a": 1.0, "b": 0.0}, label="share of 1")
+    yield figures.lines([1, 2], {"a": [[1, 2], [2, 3]]}, xlabel="x", ylabel="y")
+
+
+# --- all of them -------------------------------------------------------
+
+
+def test_importing_bookkit_imports_no_plotting():
+    code = "import sys, bookkit; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_figures_leave_the_global_style_and_pyplot_alone():
+    before = dict(matplotlib.rcParams)
+    for figure in every_figure():
+        assert not hasattr(figure, "number")  # pyplot does not know it
+    assert dict(matplotlib.rcParams) == before
+    if "matplotlib.pyplot" in sys.modules:
+        assert sys.modules["matplotlib.pyplot"].get_fignums() == []
+
+
+def test_every_figure_has_labelled_axes_alt_text_and_one_width():
+    for figure in every_figure():
+        assert figure.get_size_inches()[0] == figures.WIDTH
+        assert len(figure.alt) > 20
+        assert repr(figure) == f"Figure: {figure.alt}"
+        (*_, last) = [ax for ax in figure.axes if ax.get_xlabel()]
+        named = [t.get_text() for t in last.get_yticklabels()] == ["a", "b"]
+        words = [ax.get_ylabel() for ax in figure.axes] + [figure.get_supylabel()]
+        assert any(words) or named
+
+
+def test_equal_input_gives_an_equal_picture():
+    def drawn():
+        figure = figures.attention_heatmap(weights(4, 4), TOKENS, TOKENS)
+        figure.canvas.draw()
+        return np.asarray(figure.canvas.buffer_rgba())
+
+    assert np.array_equal(drawn(), drawn())
+
+
+def test_a_notebook_shows_it_once_at_twice_the_size(monkeypatch):
+    display = pytest.importorskip("IPython.display")
+    shown = []
+    monkeypatch.setattr(display, "display", lambda *a, **k: shown.append((a, k)))
+    figures.bars({"a": 1.0}, label="share of 1")._ipython_display_()
+    (((data,), keywords),) = shown
+    assert data["image/png"].startswith(b"\x89PNG")
+    width = int.from_bytes(data["image/png"][16:20])
+    assert width == 2 * keywords["metadata"]["image/png"]["width"] == 1400
+    assert data["text/plain"].startswith("Figure: Bars of share of 1")
+
+
+def test_neighbouring_colours_differ_in_grey():
+    def grey(colour):
+        return matplotlib.colors.to_rgb(colour) @ np.array([0.299, 0.587, 0.114])
+
+    greys = [grey(colour) for colour in figures.COLOURS]
+    assert all(abs(a - b) > 0.1 for a, b in pairwise(greys))
+    shades = [grey(figures.SHADES(x)[:3]) for x in np.linspace(0, 1, 50)]
+    assert all(np.diff(shades) < 0)
+    assert len(set(map(str, figures.DASHES))) == len(figures.COLOURS)
+
+
+# --- heat maps ---------------------------------------------------------
+
+
+def test_heatmap_has_the_query_on_the_vertical_axis():
+    w = weights(3, 4)
+    figure = figures.attention_heatmap(w, TOKENS[:3], TOKENS)
+    ax = figure.axes[0]
+    assert np.allclose(cells(ax), w)
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("query", "key")
+    assert [t.get_text() for t in ax.get_yticklabels()] == TOKENS[:3]
+    assert [t.get_text() for t in ax.get_xticklabels()] == TOKENS
+    assert ax.get_aspect() == 1
+    assert ax.yaxis_inverted()  # the first query on top
+    assert figure.axes[-1].get_ylabel() == "weight (share of 1)"
+
+
+def test_heatmap_prints_the_values_of_small_tables_only():
+    small = figures.attention_heatmap(weights(2, 8), TOKENS[:2], TOKENS * 2)
+    large = figures.attention_heatmap(weights(2, 9), TOKENS[:2], list("abcdefghi"))
+    assert len(small.axes[0].texts) == 16
+    assert not large.axes[0].texts
+
+
+def test_heatmap_scale_is_the_same_whatever_the_weights():
+    for w in (weights(4, 4), torch.eye(4)):
+        figure = figures.attention_heatmap(w, TOKENS, TOKENS)
+        assert figure.axes[0].collections[0].get_clim() == (0, 1)
+
+
+def test_heatmaps_of_heads_label_the_outer_axes_only():
+    figure = figures.attention_heatmap(
+        weights(8, 4, 4), TOKENS, TOKENS, titles=[f"head {i}" for i in range(8)]
+    )
+    panels = figure.axes[:8]
+    assert [ax.get_title(loc="left") for ax in panels][7] == "head 7"
+    assert [bool(ax.get_ylabel()) for ax in panels] == [i % 4 == 0 for i in range(8)]
+    assert [bool(ax.get_xlabel()) for ax in panels] == [i >= 4 for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "queries", "keys", "says"),
+    [
+        ((4, 4), 3, 4, "query_tokens counts 3, but there are 4 rows"),
+        ((4, 4), 4, 5, "key_tokens counts 5, but there are 4 columns"),
+        ((4,), 4, 4, r"must be \(query, key\)"),
+        ((2, 2, 4, 4), 4, 4, r"weights\[layer, batch\]"),
+    ],
+)
+def test_heatmap_refuses_what_does_not_fit(shape, queries, keys, says):
+    with pytest.raises(ValueError, match=says):
+        figures.attention_heatmap(weights(*shape), ["q"] * queries, ["k"] * keys)
+
+
+def test_heatmap_takes_half_precision_and_gradients():
+    w = weights(4, 4).to(torch.bfloat16).requires_grad_()
+    figures.attention_heatmap(w, TOKENS, TOKENS)
+
+
+def test_mask_gallery_shows_who_may_attend():
+    source = padding_mask(torch.tensor([[3, 4, 5, 0]]), 0)
+    figure = figures.mask_gallery(
+        [source, causal_mask(3)],
+        ["padding", "causal"],
+        [TOKENS, TOKENS[:3]],
+        [TOKENS, TOKENS[:3]],
+    )
+    padding, causal = figure.axes[:2]
+    assert cells(padding).tolist() == [[1, 1, 1, 0]] * 4
+    assert cells(causal).tolist() == np.tri(3).tolist()
+    blocked = [(*line.get_xdata(), *line.get_ydata()) for line in causal.lines]
+    assert blocked == [(1.5, 0.5), (2.5, 0.5), (2.5, 1.5)]
+    assert "may attend" in words(figure) and "blocked" in words(figure)
+
+
+def test_mask_gallery_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="'soft' has dtype float32"):
+        figures.mask_gallery([torch.ones(4, 4)], ["soft"], TOKENS, TOKENS)
+    with pytest.raises(ValueError, match="rows of mask 'causal'"):
+        figures.mask_gallery([causal_mask(3)], ["causal"], TOKENS, TOKENS[:3])
+
+
+# --- positions, rates, measurements ------------------------------------
+
+
+def test_encoding_matrix_shows_the_table_of_src():
+    ax = figures.encoding_matrix(10, 16).axes[0]
+    assert np.allclose(ax.images[0].get_array(), sinusoidal_encoding(10, 16))
+    assert (ax.get_ylabel(), ax.get_xlabel()[:9]) == ("position", "dimension")
+    learned = torch.randn(10, 16)
+    shown = figures.encoding_matrix(10, 16, table=learned).axes[0].images[0]
+    assert np.allclose(shown.get_array(), learned)
+    assert shown.get_clim()[1] == pytest.approx(learned.abs().max().item())
+
+
+def test_the_dots_of_the_waves_are_the_table_and_lie_on_the_lines():
+    figure = figures.positional_waves(20, 64, pairs=(0, 5))
+    table = sinusoidal_encoding(20, 64)
+    for ax, pair in zip(figure.axes, (0, 5), strict=True):
+        for odd in (0, 1):
+            line, dots = ax.lines[2 * odd], ax.lines[2 * odd + 1]
+            assert np.allclose(dots.get_ydata(), table[:, 2 * pair + odd])
+            there = np.interp(dots.get_xdata(), line.get_xdata(), line.get_ydata())
+            assert np.allclose(there, dots.get_ydata(), atol=1e-3)
+    assert "wavelength 6.283 positions" in words(figure)
+
+
+def test_waves_refuse_a_pair_that_is_not_there():
+    with pytest.raises(ValueError, match="pairs 0 to 31"):
+        figures.positional_waves(20, 64, pairs=(32,))
+
+
+def test_learning_rate_curve_is_equation_3_with_its_peaks():
+    figure = figures.learning_rate_curve((512, 1024), (4000,))
+    ax = figure.axes[0]
+    line = ax.lines[0]
+    at = list(line.get_xdata()).index(4000)
+    assert line.get_ydata()[at] == pytest.approx(1e3 * noam_rate(4000, 512))
+    assert max(line.get_ydata()) == line.get_ydata()[at]
+    assert "0.699" in words(figure) and "0.494" in words(figure)
+    assert ax.get_ylabel() == "learning rate (× 10⁻³)"
+
+
+def test_loss_curve_counts_steps_from_1_and_starts_at_0():
+    run = History(loss=[2.0, 1.5, 1.0], rate=[1e-4, 2e-4, 3e-4])
+    figure = figures.loss_curve(run, rate=True)
+    loss, rate = figure.axes
+    assert list(loss.lines[0].get_xdata()) == [1, 2, 3]
+    assert list(loss.lines[0].get_ydata()) == run.loss
+    assert rate.lines[0].get_ydata() == pytest.approx([0.1, 0.2, 0.3])
+    assert loss.get_ylim()[0] == 0
+    assert "nats a token" in loss.get_ylabel()
+    assert [
+        t.get_text()
+        for t in figures.loss_curve({"a": run, "b": [1, 2]})
+        .axes[0]
+        .get_legend()
+        .get_texts()
+    ] == ["a", "b"]
+
+
+def test_bars_print_their_values_and_zero_is_one_of_them():
+    figure = figures.bars(
+        {"teacher-forced accuracy": 1.0, "greedy exact match": 0.0},
+        label="share of test sequences",
+    )
+    ax = figure.axes[0]
+    assert [patch.get_width() for patch in ax.patches] == [1, 0]
+    assert [text.get_text() for text in ax.texts] == ["1.000", "0.000"]
+    assert ax.yaxis_inverted()  # the first on top
+
+
+def test_lines_are_means_and_bands_reach_from_lowest_to_highest():
+    runs = np.array([[1.0, 2.0], [3.0, 6.0]])
+    figure = figures.lines(
+        [4, 16], {"a": runs}, xlabel="width", ylabel="variance", expected={"d": [4, 16]}
+    )
+    ax = figure.axes[0]
+    assert list(ax.lines[0].get_ydata()) == [2, 4]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert {(4, 1), (4, 3), (16, 2), (16, 6)} <= {tuple(v) for v in band}
+    assert (
+        ax.get_legend().get_title().get_text() == "band: lowest to highest of 2 seeds"
+    )
+
+
+def test_lines_refuse_what_cannot_be_told_apart_or_does_not_fit():
+    with pytest.raises(ValueError, match="6 lines: 1 to 5"):
+        figures.lines([1], {name: [1] for name in "abcdef"}, xlabel="x", ylabel="y")
+    with pytest.raises(ValueError, match=r"values\['a'\] counts 3.*2 points of x"):
+        figures.lines([1, 2], {"a": [1, 2, 3]}, xlabel="x", ylabel="y")
