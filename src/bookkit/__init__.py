@@ -2,15 +2,22 @@
 
 from bookkit import checks as check
 from bookkit import mutations
+from bookkit.evidence import EvidenceFailed, Measurement, evidence, results
 from bookkit.report import CheckFailed, Report
+from bookkit.source import show_source
 from bookkit.using import PARTS, use, yours
 
 __all__ = [
     "PARTS",
     "CheckFailed",
+    "EvidenceFailed",
+    "Measurement",
     "Report",
     "check",
+    "evidence",
     "mutations",
+    "results",
+    "show_source",
     "use",
     "yours",
 ]
