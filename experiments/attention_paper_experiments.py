@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from bookkit.proofs import score_variance
+from bookkit.proofs import variance_dk
 from transformer import sinusoidal_encoding
 
 
@@ -19,11 +19,11 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     print("d_k   variance of q.k       of q.k / sqrt(d_k)")
     for width in (4, 16, 64):
-        (plain, error), (scaled, small) = score_variance(width)
-        print(
-            f"{width:3d}  {plain:7.2f} ± {error:.2f}      {scaled:8.4f} ± {small:.4f}"
-        )
-    print("variance ± its standard error, 40,000 pairs")
+        found = variance_dk(width)
+        plain = f"{found.measured:7.2f} ± {found.spread:.2f}"
+        scaled = f"{found.measured / width:8.3f} ± {found.spread / width:.3f}"
+        print(f"{width:3d}  {plain}      {scaled}")
+    print("variance ± its standard error, 20,000 pairs of vectors")
     print()
     print("encoding of 5 positions, d_model 8: shape", end=" ")
     print(tuple(sinusoidal_encoding(5, 8).shape))

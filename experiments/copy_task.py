@@ -23,16 +23,13 @@ import torch
 from provenance import RESULTS, read_json, run_seeds
 from tune_toy import FILE as TUNING
 
-from transformer import TrainingConfig, Transformer, TransformerConfig, train
+from transformer import TrainingConfig, Transformer
 from transformer.data.toy import RULES, NumberWords, SymbolTask
 from transformer.evaluation import greedy_exact_match, teacher_forced_accuracy
+from transformer.recipes import toy_model, train_toy
 from transformer.training import snapshot
 
 FRESH, HELD_OUT = 1000, 1605
-# What tune_toy.py led to: of `TransformerConfig.tiny`, of
-# `TrainingConfig.copy_task`, and pairs a batch.
-SYMBOLS = dict(shape=dict(d_ff=128), run=dict(snapshot_every=10), batch=80)
-WORDS = dict(shape=dict(d_ff=256), run=dict(snapshot_every=20), batch=128)
 # Seeds that no recipe was tuned on, see tune_toy.py.
 FIRST_SEED = 200
 TASKS = [*RULES, "number_words"]
@@ -72,45 +69,31 @@ def make_task(name: str) -> SymbolTask | NumberWords:
     return NumberWords() if name == "number_words" else SymbolTask(name)
 
 
-def recipe(
-    name: str, changes: dict
-) -> tuple[SymbolTask | NumberWords, TransformerConfig, TrainingConfig, int]:
-    """Task, shape, run and pairs a batch, all but the seed."""
-    task = make_task(name)
-    chosen = WORDS if name == "number_words" else SYMBOLS
-    shape = TransformerConfig.tiny(task.vocab_size, **chosen["shape"])
-    run = TrainingConfig.copy_task(**(chosen["run"] | changes))
-    return task, shape, run, chosen["batch"]
-
-
 def settings(name: str, changes: dict) -> dict:
     """All that the runs of a task have in common."""
-    task, shape, run, batch = recipe(name, changes)
+    task = make_task(name)
+    run = asdict(TrainingConfig.copy_task(**changes))
     return {
         "task": name,
         "data": asdict(task),
-        "model": shape.to_dict(),
-        "training": {k: v for k, v in asdict(run).items() if k != "seed"},
-        "batch": batch,
+        "model": toy_model(task, seed=0).config.to_dict(),
+        "training": {key: run[key] for key in run if key != "seed"},
+        "batch": task.batch_size,
         "test_size": HELD_OUT if name == "number_words" else FRESH,
     }
 
 
 def measure(name: str, changes: dict, seed: int) -> dict:
     """Train from one seed and measure last and averaged weights."""
-    task, shape, config, batch = recipe(name, {**changes, "seed": seed})
-    last: dict = {}
+    task, last = make_task(name), {}
+    steps = TrainingConfig.copy_task(**changes).steps
 
     def keep_last(step: int, model: Transformer) -> None:
-        if step == config.steps:
+        if step == steps:
             last.update(snapshot(model))
 
     started = time.process_time()
-    torch.manual_seed(seed)
-    model = Transformer(shape)
-    generator = torch.Generator().manual_seed(seed)
-    batches = iter(lambda: task.batch(batch, generator), None)
-    history = train(model, batches, config, watch=keep_last, progress=False)
+    model, history = train_toy(task, seed, watch=keep_last, progress=False, **changes)
     seconds = time.process_time() - started
     fresh = torch.Generator().manual_seed(2**31 + seed)
     if name == "number_words":
@@ -120,7 +103,7 @@ def measure(name: str, changes: dict, seed: int) -> dict:
     accuracy = teacher_forced_accuracy(model, test)
     averaged = greedy_exact_match(model, test)
     model.load_state_dict(last)
-    reported = [1, *range(50, config.steps + 1, 50)]
+    reported = [1, *range(50, steps + 1, 50)]
     return {
         "exact_match": averaged,
         "exact_match_last_weights": greedy_exact_match(model, test),

@@ -50,6 +50,11 @@ SHADES = LinearSegmentedColormap.from_list(
     "book", ["#eff3f6", "#b9d6e8", "#5ea3cd", ACCENT, "#08304d"]
 )
 
+# Light at 0, orange below and blue above.
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", ["#d55e00", "#f3c9a5", "#f6f7f8", "#a9cde4", ACCENT]
+)
+
 STYLE = {
     "axes.edgecolor": QUIET,
     "axes.facecolor": CARD,
@@ -218,6 +223,74 @@ def attention_heatmap(
         f" {keys} keys across ({', '.join(map(str, key_tokens[:8]))})"
     )
     return made
+
+
+def attention_steps(
+    query: Any, key: Any, tokens: Sequence[str], mask: Any = None
+) -> Figure:
+    """Figure 2, left, with its numbers: from Q K^T to the weights.
+
+    Args:
+        query, key: (token, d_k), of one head.
+        tokens: a label for each.
+        mask: (query, key) of bool, True where a query may attend;
+            without it the step is left out, as the paper allows.
+
+    Raises:
+        ValueError: naming the axis whose size does not fit.
+    """
+    query, key = _matrix(_array(query), "query"), _matrix(_array(key), "key")
+    _fits("tokens", len(tokens), "rows of query", len(query))
+    _fits("tokens", len(tokens), "rows of key", len(key))
+    scores = query @ key.T
+    steps = {"MatMul: Q Kᵀ": scores, "Scale: ÷ √d_k": scores / math.sqrt(key.shape[1])}
+    if mask is not None:
+        hidden = ~_matrix(_array(mask), "mask")
+        last = np.where(hidden, -np.inf, steps["Scale: ÷ √d_k"])
+        steps["Mask: −∞ where hidden"] = last
+    last = list(steps.values())[-1]
+    powers = np.exp(last - last.max(axis=1, keepdims=True))
+    steps["SoftMax: rows sum to 1"] = powers / powers.sum(axis=1, keepdims=True)
+    most = float(np.abs(scores).max())
+    with style():
+        made, axes = blank(2 * (len(tokens) * 0.5 + 0.75), 2, 2, layout="none")
+        for index, ax in enumerate(axes.flat):
+            if index >= len(steps):
+                ax.set_axis_off()
+                continue
+            title, values = list(steps.items())[index]
+            final = index == len(steps) - 1
+            _heatmap(
+                ax,
+                values,
+                SHADES if final else SIGNED,
+                (0, 1) if final else (-most, most),
+                tokens if index % 2 == 0 else (),
+                tokens if index + 2 >= len(steps) else (),
+                annot=np.vectorize(_score)(values),
+                fmt="",
+                annot_kws={"size": 9},
+                linewidths=0.6,
+                linecolor=CARD,
+            )
+            ax.set_facecolor("#f2f2f2")
+            for row, column in np.argwhere(values == -np.inf):
+                place = (column + 0.5, row + 0.5)
+                ax.text(*place, "−∞", ha="center", va="center", size=9)
+            ax.set_title(f"{index + 1}  {title}")
+            ax.set_xlabel("key" if index + 2 >= len(steps) else "")
+            ax.set_ylabel("query" if index % 2 == 0 else "")
+        made.set_layout_engine("compressed")
+    made.alt = (
+        f"{len(steps)} tables of {len(tokens)} queries down and as many keys"
+        f" across: {'; '.join(steps)}"
+    )
+    return made
+
+
+def _score(value: float) -> str:
+    """A number for a cell, with a minus as wide as a digit."""
+    return f"{value:.2f}".replace("-", "−")
 
 
 def mask_gallery(

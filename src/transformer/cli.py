@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 import torch
 
-from transformer.config import TrainingConfig, TransformerConfig
 from transformer.data.toy import FIRST_SYMBOL, SymbolTask
 from transformer.decoding import greedy_decode
 from transformer.evaluation import greedy_exact_match
-from transformer.model import Transformer
-from transformer.training import train
+from transformer.recipes import train_toy
 
 # From this many steps on, demo promises this share of sequences.
 DEMO_STEPS, DEMO_GOAL = 500, 0.99
@@ -86,21 +84,6 @@ def demo(options: argparse.Namespace) -> int:
         print(f"less than {DEMO_GOAL}: something is wrong")
         return 1
     return 0
-
-
-def train_toy(task, seed: int, **changes):
-    """A tiny model, trained on a toy task from one seed.
-
-    Returns:
-        The model and the training's `History`.
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Transformer(TransformerConfig.tiny(task.vocab_size))
-    generator = torch.Generator().manual_seed(seed)
-    batches = iter(lambda: task.batch(64, generator), None)
-    config = TrainingConfig.copy_task(seed=seed, **changes)
-    return model, train(model, batches, config)
 
 
 def symbols(ids: torch.Tensor) -> str:

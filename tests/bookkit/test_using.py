@@ -9,9 +9,9 @@ import transformer
 from bookkit import check, use, yours
 from bookkit.using import originals, replaced
 from transformer import Transformer, TransformerConfig, greedy_decode
-from transformer.cli import train_toy
 from transformer.data.toy import SymbolTask
 from transformer.evaluation import greedy_exact_match
+from transformer.recipes import train_toy
 
 TINY = TransformerConfig.tiny()
 SOURCE = torch.tensor([[3, 4, 5, 2], [6, 2, 0, 0]])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from transformer import cli
+from transformer import cli, recipes
 from transformer.data.toy import SymbolTask
 from transformer.training import History
 
@@ -22,11 +22,11 @@ def untrained(monkeypatch):
     """The demo without its training; what was asked for is kept."""
     asked = []
 
-    def no_training(model, batches, config):
+    def no_training(model, batches, config, **options):
         asked.append(config)
         return History(loss=[0.0] * config.steps, rate=[0.0] * config.steps)
 
-    monkeypatch.setattr(cli, "train", no_training)
+    monkeypatch.setattr(recipes, "train", no_training)
     return asked
 
 
@@ -118,11 +118,11 @@ def test_a_seed_decides_weights_and_data_and_leaves_the_world_alone():
     task = SymbolTask("copy", shortest=1, longest=3)
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    one, history = cli.train_toy(task, 3, steps=2)
+    one, history = recipes.train_toy(task, 3, steps=2)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    same, again = cli.train_toy(task, 3, steps=2)
-    other, _ = cli.train_toy(task, 4, steps=2)
+    same, again = recipes.train_toy(task, 3, steps=2)
+    other, _ = recipes.train_toy(task, 4, steps=2)
     assert history == again
     for mine, yours in zip(one.parameters(), same.parameters(), strict=True):
         assert torch.equal(mine, yours)

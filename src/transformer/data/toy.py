@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -33,6 +34,10 @@ class SymbolTask:
     Raises:
         ValueError: naming the argument, its value and the rule.
     """
+
+    # What `recipes` trains with: each token needs one look-up.
+    heads: ClassVar[int] = 1
+    batch_size: ClassVar[int] = 64
 
     rule: str = "copy"
     symbols: int = 10
@@ -162,6 +167,10 @@ class NumberWords:
     "twenty one" becomes "ein und zwanzig": the ones come before the
     tens. One number of ten from 100 on is never trained on.
     """
+
+    # What `recipes` trains with.
+    heads: ClassVar[int] = 2
+    batch_size: ClassVar[int] = 128
 
     @property
     def vocabulary(self) -> list[str]:
