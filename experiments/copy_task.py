@@ -30,8 +30,10 @@ from transformer.recipes import toy_model, train_toy
 from transformer.training import snapshot
 
 FRESH, HELD_OUT = 1000, 1605
-# Seeds that no recipe was tuned on, see tune_toy.py.
-FIRST_SEED = 200
+# Seeds that no recipe was tuned on, see tune_toy.py. On 200 to 211 an
+# earlier recipe, with one head and without label smoothing, gave 0.989
+# to 1.000 and was given up.
+FIRST_SEED = 400
 TASKS = [*RULES, "number_words"]
 
 

@@ -37,18 +37,19 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=2)
     parser.add_argument("--d-k", type=int, help="and d_v; 64 / heads")
     parser.add_argument("--d-ff", type=int, default=256)
+    parser.add_argument("--smoothing", type=float, default=0.0)
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     origin = provenance(allow_dirty=options.allow_dirty)
-    names = ("task", "peak", "warmup", "batch", "heads", "d_k", "d_ff")
+    names = ("task", "peak", "warmup", "batch", "heads", "d_k", "d_ff", "smoothing")
     recipe = {name: getattr(options, name) for name in names}
     recipe["d_k"] = recipe["d_k"] or 64 // recipe["heads"]
     for seed in options.seeds:
         tried = read_json(FILE).get("tried", [])
-        done = {(*entry["recipe"].values(), entry["seed"]) for entry in tried}
-        if (*recipe.values(), seed) in done:
+        done = [(entry["recipe"], entry["seed"]) for entry in tried]
+        if (recipe, seed) in done:
             print(f"seed {seed}: kept")
             continue
         entry = {"recipe": recipe, "seed": seed, **measure(recipe, seed)}
@@ -78,6 +79,7 @@ def measure(recipe: dict, seed: int) -> dict:
         seed=seed,
         steps=STEPS,
         average_last=0,
+        label_smoothing=recipe["smoothing"],
         warmup_steps=warmup,
         factor=recipe["peak"] * (width * warmup) ** 0.5,
     )

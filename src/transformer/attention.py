@@ -23,13 +23,7 @@ def scaled_dot_product_attention(
     *,
     dropout: float = 0.0,
     return_weights: bool = False,
-) -> (
-    Float[Tensor, "*batch query d_v"]
-    | tuple[
-        Float[Tensor, "*batch query d_v"],
-        Float[Tensor, "*batch query key"],
-    ]
-):
+) -> Tensor | tuple[Tensor, Tensor]:
     """Equation 1: softmax(Q K^T / sqrt(d_k)) V.
 
     Args:
@@ -41,8 +35,12 @@ def scaled_dot_product_attention(
         dropout: share of the weights that is dropped. The caller
             passes 0.0 when not training.
         return_weights: also return the softmax's rows, before
-            dropout. Without it the framework's fused kernel computes
-            the same output and never stores them.
+            dropout. Without it the framework's own kernel computes
+            the same output, if it can without storing them.
+
+    Returns:
+        The output (..., query, d_v); if asked for, also the weights
+        (..., query, key).
 
     Raises:
         TypeError: the mask is not of dtype bool.

@@ -198,7 +198,7 @@ def test_the_copy_tasks_rate_peaks_at_3e_3_for_a_width_of_64():
     run = TrainingConfig.copy_task()
     peak = run.factor * (64 * run.warmup_steps) ** -0.5
     assert peak == pytest.approx(3e-3)
-    assert (run.steps, run.label_smoothing, run.snapshot_every) == (500, 0.0, 25)
+    assert (run.steps, run.label_smoothing, run.snapshot_every) == (500, 0.1, 25)
 
 
 WHOLE = "must be a whole number of at least"

@@ -35,9 +35,7 @@ class SymbolTask:
         ValueError: naming the argument, its value and the rule.
     """
 
-    # What `recipes` trains with: each token needs one look-up.
-    heads: ClassVar[int] = 1
-    batch_size: ClassVar[int] = 64
+    batch_size: ClassVar[int] = 64  # what `recipes` trains with
 
     rule: str = "copy"
     symbols: int = 10
@@ -168,9 +166,7 @@ class NumberWords:
     tens. One number of ten from 100 on is never trained on.
     """
 
-    # What `recipes` trains with.
-    heads: ClassVar[int] = 2
-    batch_size: ClassVar[int] = 128
+    batch_size: ClassVar[int] = 128  # what `recipes` trains with
 
     @property
     def vocabulary(self) -> list[str]:
