@@ -45,9 +45,14 @@ def attention(mine: Callable, *, call: Callable[..., Tensor] | None = None) -> R
             signature differs from mine(query, key, value, mask). The
             mask is None or of dtype bool, True where a query may
             attend to a key, and broadcasts to (..., query, key).
+            Inputs have two, three or four axes.
+
+    For a query that may attend to nothing any finite output passes:
+    zeros, or an even average over what is hidden.
 
     Raises:
-        CheckFailed: with the smallest failing example.
+        CheckFailed: with the first failing example; small ones come
+            first.
     """
     call = call or (lambda f, q, k, v, mask: f(q, k, v, mask))
 
@@ -74,6 +79,11 @@ def attention(mine: Callable, *, call: Callable[..., Tensor] | None = None) -> R
     mask = _random_mask(2, 1, 3, 5, seed=2)
     q, k, v = draw(2, 4, 3, 8), draw(2, 4, 5, 8), draw(2, 4, 5, 8)
     equals("a mask for each sequence, over all heads", q, k, v, mask)
+    mask = _random_mask(2, 4, 3, 5, seed=14)
+    equals("a mask for each head", q, k, v, mask)
+    low = torch.tensor([[-1e5, 0.0], [0.0, 0.0]])
+    mask = torch.tensor([[True, False]])
+    equals("hidden keys, visible scores far below 0", one, low, two, mask)
     equals("large scores", 30 * draw(2, 4), 30 * draw(3, 4), draw(3, 4))
     q, k, v = draw(2, 2), two, draw(2, 2)
     exam.gives(

@@ -31,7 +31,7 @@ KEY = "evidence"  # in an output's metadata
 # line, which `differences` compares. nbval_sanitize.cfg has the same.
 MASKS = (
     (
-        r"(?m)^measured .*?(?=, expected .* · "
+        r"(?m)\bmeasured .*?(?=, expected .* · "
         r"(?:holds|scoped|weaker|cannot tell|against)$)",
         "measured NUMBER",
     ),
@@ -69,6 +69,7 @@ class Measurement:
         unit: what the number counts, if it needs saying.
         tolerance: how far the mean may be off in another run of the
             notebook: 0 for numbers from a result file.
+        what: the quantity in a few words, for the start of the line.
 
     Raises:
         ValueError: no values, one that is not finite, or a tolerance
@@ -78,6 +79,7 @@ class Measurement:
     values: Mapping[Any, float]
     unit: str = ""
     tolerance: float = 0.0
+    what: str = ""
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -94,6 +96,7 @@ class Measurement:
         name: str,
         value: str | Callable[[dict], float],
         unit: str = "",
+        what: str = "",
     ) -> Measurement:
         """One number a run from `book/results/NAME.json`.
 
@@ -114,7 +117,7 @@ class Measurement:
             return run
 
         runs = results(name)["runs"]
-        return cls({run["seed"]: pick(run) for run in runs}, unit)
+        return cls({run["seed"]: pick(run) for run in runs}, unit, what=what)
 
     @property
     def mean(self) -> float:
@@ -229,7 +232,9 @@ def _proved(claim, shown: Any) -> dict:
             f"{claim.id} is {claim.method}: it needs a Proof, not"
             f" {type(proof).__name__}"
         )
+    doc = getattr(proofs, claim.proof).__doc__ if claim.proof else ""
     numbers = {
+        "what": doc.partition("\n")[0].rstrip("."),
         "measured": proof.measured,
         "spread": proof.spread,
         "unit": proof.unit or None,
@@ -259,6 +264,7 @@ def _measured(claim, shown: Any) -> dict:
     _, sense, low, high = wanted[0]
     bounds = {"above": low, "below": high, "between": [low, high]}
     numbers = {
+        "what": shown.what or None,
         "measured": shown.mean,
         "spread": shown.half_width,
         "unit": shown.unit or None,
@@ -325,9 +331,10 @@ def line(facts: dict) -> str:
 
 
 def saying(facts: dict) -> str:
-    """measured 64.1 ± 0.7, expected 64"""
+    """Variance of q.k: measured 64.1 ± 0.7, expected 64"""
     measured, expected = _measured_text(facts), _expected_text(facts)
-    return f"measured {measured}, expected {expected}"
+    what = f"{facts['what']}: " if facts.get("what") else ""
+    return f"{what}measured {measured}, expected {expected}"
 
 
 def place(section: str) -> str:
@@ -391,7 +398,7 @@ def details(claim, facts: dict) -> list[tuple[str, str]]:
         from bookkit.mutations import MUTATIONS
 
         mistakes = [f"{MUTATIONS[name].says} ({name})" for name in claim.breaks_with]
-        pairs.append(("It comes out otherwise if", "; ".join(mistakes)))
+        pairs.append(("This check fails if", "; ".join(mistakes)))
     if facts.get("values"):
         both = zip(facts["seeds"], facts["values"], strict=True)
         pairs.append(("each", ", ".join(f"{seed}: {number(v)}" for seed, v in both)))
@@ -410,10 +417,7 @@ def _how(claim, facts: dict) -> str:
             f"Measured, {seeds} seeds: {claim.effect} Decided before the run:"
             f" {claim.rule}. {spread}"
         )
-    from bookkit import proofs
-
-    doc = getattr(proofs, claim.proof).__doc__.splitlines()[0]
-    text = f"{claim.method.capitalize()}, proof {claim.proof}: {doc}"
+    text = f"{claim.method.capitalize()} by {claim.proof}() in bookkit/proofs.py."
     if facts.get("spread"):
         text += " ± is one standard error."
     if facts["sense"] == "equal":
@@ -437,10 +441,10 @@ def _html(facts: dict, folded: list[tuple[str, str]]) -> str:
     summary = escape(line(facts))
     if "measured" in facts:
         text = escape(_measured_text(facts))
-        start = f"measured {text}"
-        assert summary.startswith(start)
+        before, found, after = summary.partition(f"measured {text}, expected")
+        assert found
         number = masked(_measured_text(facts))
-        summary = f"measured {number}{summary[len(start) :]}"
+        summary = f"{before}measured {number}, expected{after}"
     verdict = escape(facts["verdict"])
     summary = (
         f'{summary[: -len(verdict)]}<strong class="evidence-verdict">{verdict}</strong>'

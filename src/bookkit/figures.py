@@ -26,7 +26,7 @@ from matplotlib import figure as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
-from matplotlib.patches import Patch
+from matplotlib.patches import Circle, Patch, Rectangle, Wedge
 from matplotlib.ticker import MaxNLocator
 
 from transformer.positional_encoding import sinusoidal_encoding
@@ -226,64 +226,76 @@ def attention_heatmap(
 
 
 def attention_steps(
-    query: Any, key: Any, tokens: Sequence[str], mask: Any = None
+    query: Any, key: Any, value: Any, tokens: Sequence[str], mask: Any
 ) -> Figure:
-    """Figure 2, left, with its numbers: from Q K^T to the weights.
+    """Figure 2, left, with its numbers: from Q K^T to the output.
 
     Args:
-        query, key: (token, d_k), of one head.
+        query, key, value: (token, width), of one head.
         tokens: a label for each.
-        mask: (query, key) of bool, True where a query may attend;
-            without it the step is left out, as the paper allows.
+        mask: (query, key) of bool, True where a query may attend.
 
     Raises:
         ValueError: naming the axis whose size does not fit.
     """
-    query, key = _matrix(_array(query), "query"), _matrix(_array(key), "key")
-    _fits("tokens", len(tokens), "rows of query", len(query))
-    _fits("tokens", len(tokens), "rows of key", len(key))
+    query, key, value = (
+        _matrix(_array(given), name)
+        for given, name in ((query, "query"), (key, "key"), (value, "value"))
+    )
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        _fits("tokens", len(tokens), f"rows of {name}", len(given))
     scores = query @ key.T
-    steps = {"MatMul: Q Kᵀ": scores, "Scale: ÷ √d_k": scores / math.sqrt(key.shape[1])}
-    if mask is not None:
-        hidden = ~_matrix(_array(mask), "mask")
-        last = np.where(hidden, -np.inf, steps["Scale: ÷ √d_k"])
-        steps["Mask: −∞ where hidden"] = last
-    last = list(steps.values())[-1]
-    powers = np.exp(last - last.max(axis=1, keepdims=True))
-    steps["SoftMax: rows sum to 1"] = powers / powers.sum(axis=1, keepdims=True)
-    most = float(np.abs(scores).max())
+    scaled = scores / math.sqrt(key.shape[1])
+    masked = np.where(_matrix(_array(mask), "mask"), scaled, -np.inf)
+    powers = np.exp(masked - masked.max(axis=1, keepdims=True))
+    weights = powers / powers.sum(axis=1, keepdims=True)
+    columns = [f"v{i + 1}" for i in range(value.shape[1])]
+    steps = (
+        ("1  MatMul: Q Kᵀ", scores, "query", tokens, "key"),
+        ("2  Scale: ÷ √d_k", scaled, "query", tokens, "key"),
+        ("3  Mask: −∞ if hidden", masked, "query", tokens, "key"),
+        ("4  SoftMax of each row", weights, "query", tokens, "key"),
+        ("    the values V", value, "key", columns, "component"),
+        ("5  MatMul: weights × V", weights @ value, "query", columns, "component"),
+    )
     with style():
-        made, axes = blank(2 * (len(tokens) * 0.5 + 0.75), 2, 2, layout="none")
-        for index, ax in enumerate(axes.flat):
-            if index >= len(steps):
-                ax.set_axis_off()
-                continue
-            title, values = list(steps.items())[index]
-            final = index == len(steps) - 1
+        made, axes = blank(2 * (len(tokens) * 0.42 + 1.1), 2, 3, layout="none")
+        for ax, (title, values, down, across, below) in zip(
+            axes.flat, steps, strict=True
+        ):
+            # The first three tables share their shades.
+            whole = scores if across is tokens else values
+            most = float(np.abs(whole).max())
+            shares = values is weights
             _heatmap(
                 ax,
                 values,
-                SHADES if final else SIGNED,
-                (0, 1) if final else (-most, most),
-                tokens if index % 2 == 0 else (),
-                tokens if index + 2 >= len(steps) else (),
+                SHADES if shares else SIGNED,
+                (0, 1) if shares else (-most, most),
+                tokens,
+                across,
                 annot=np.vectorize(_score)(values),
                 fmt="",
-                annot_kws={"size": 9},
+                annot_kws={"size": 8.5},
                 linewidths=0.6,
                 linecolor=CARD,
             )
-            ax.set_facecolor("#f2f2f2")
             for row, column in np.argwhere(values == -np.inf):
+                ax.add_patch(
+                    Rectangle(
+                        (column, row), 1, 1, hatch="////", fc="#f2f2f2", ec="#d9dde1"
+                    )
+                )
                 place = (column + 0.5, row + 0.5)
                 ax.text(*place, "−∞", ha="center", va="center", size=9)
-            ax.set_title(f"{index + 1}  {title}")
-            ax.set_xlabel("key" if index + 2 >= len(steps) else "")
-            ax.set_ylabel("query" if index % 2 == 0 else "")
+            ax.set_title(title)
+            ax.set_xlabel(below)
+            ax.set_ylabel(down if ax in axes[:, 0] else "")
         made.set_layout_engine("compressed")
     made.alt = (
-        f"{len(steps)} tables of {len(tokens)} queries down and as many keys"
-        f" across: {'; '.join(steps)}"
+        f"Six tables for {len(tokens)} tokens, blue above 0 and orange below:"
+        " products of queries and keys, scaled, masked, the softmax of each"
+        " row, the values, and weights times values"
     )
     return made
 
@@ -676,7 +688,15 @@ def lines(
             _fits(f"values[{name!r}]", runs.shape[-1], "points of x", len(x))
             seeds = max(seeds, len(runs))
             middle = runs.mean(0)
-            ax.plot(x, middle, marker=MARKERS[index], label=name)
+            ax.plot(
+                x,
+                middle,
+                # Over a prediction, what was measured is dots alone.
+                linestyle="" if expected else DASHES[index],
+                marker=MARKERS[index],
+                color=COLOURS[index],
+                label=name,
+            )
             if len(runs) > 1:
                 low, high = runs.min(0), runs.max(0)
                 if band == "deviation":
@@ -685,10 +705,15 @@ def lines(
                 ax.fill_between(
                     x, low, high, color=COLOURS[index], alpha=0.18, linewidth=0
                 )
-        for name, predicted in (expected or {}).items():
+        for index, (name, predicted) in enumerate((expected or {}).items()):
             _fits(f"expected[{name!r}]", len(predicted), "points of x", len(x))
             ax.plot(
-                x, _array(predicted), color=QUIET, lw=1.1, ls=(0, (2, 2)), label=name
+                x,
+                _array(predicted),
+                color=COLOURS[index % len(COLOURS)],
+                linewidth=1.1,
+                linestyle=(0, (2, 2)),
+                label=f"expected: {name}",
             )
         for axis, scale in ((ax.xaxis, xscale), (ax.yaxis, yscale)):
             _scale(ax, axis, scale, x)
@@ -704,6 +729,254 @@ def lines(
         f"{ylabel} over {xlabel}: {', '.join(values)}"
         + (f"; expected: {', '.join(expected)}" if expected else "")
         + (f"; {note}" if note else "")
+    )
+    return made
+
+
+def strips(
+    values: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    label: str,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+) -> Figure:
+    """Every seed a dot, in a row for each case; a tick at the median.
+
+    Args:
+        values: from what is compared, two to five of them, to rows:
+            from names to a number a seed. A row may lack some.
+        label: of the axis, with its unit.
+        limits: ends of the axis; the data decides if None.
+    """
+    _at_most(len(COLOURS), len(values), "kinds")
+    rows = list(dict.fromkeys(name for kind in values.values() for name in kind))
+    step = 0.62 / len(values)
+    with style():
+        made, axes = blank(max(0.3 * len(values), 0.45) * len(rows) + 1.1)
+        (ax,) = axes.flat
+        for index, (kind, cases) in enumerate(values.items()):
+            colour = COLOURS[index]
+            drawn = {"color": colour, "linestyle": "none", "zorder": 3}
+            for name, numbers in cases.items():
+                place = rows.index(name) + (index - (len(values) - 1) / 2) * step
+                numbers = _array(numbers)
+                ax.plot(
+                    numbers,
+                    np.full(len(numbers), place),
+                    MARKERS[index],
+                    **drawn,
+                    alpha=0.45,
+                    markeredgewidth=0,
+                    clip_on=False,
+                )
+                ax.plot(
+                    np.median(numbers), place, "|", **drawn, ms=13, mew=2, clip_on=False
+                )
+            ax.plot([], [], MARKERS[index], **drawn, label=kind)
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        ax.grid(axis="y", visible=False)
+        ax.grid(axis="x", visible=True)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        if limits:
+            ax.set_xlim(*limits)
+        ax.set_xlabel(label)
+        made.legend(loc="outside upper left", ncols=len(values), handlelength=1)
+    made.alt = (
+        f"{label}, a dot for each seed and a tick at the median, for"
+        f" {', '.join(rows)}; {' against '.join(values)}"
+    )
+    return made
+
+
+def wavelengths(d_model: int = 512, length: int = 512) -> Figure:
+    """How many positions a turn takes, by pair; and in the paper's code.
+
+    Args:
+        d_model: width of the encoding; even, and at least 4.
+        length: of a sequence, drawn for comparison.
+    """
+    pair = np.arange(d_model // 2)
+    printed = 2 * math.pi * 10000 ** (2 * pair / d_model)
+    published = 2 * math.pi * 10000 ** (pair / (d_model // 2 - 1))
+    with style():
+        made, axes = blank(4.4, 2, sharex=True, height_ratios=[2, 1])
+        above, below = axes[:, 0]
+        above.plot(pair, printed)
+        above.set_yscale("log")
+        above.axhline(length, color=QUIET, linewidth=1, linestyle=(0, (2, 2)))
+        above.annotate(
+            f"a sequence of {length}",
+            (0, length),
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=9,
+        )
+        ends = ((pair[0], printed[0], 8, -5), (pair[-1], printed[-1], -8, 0))
+        for x, y, right, up in ends:
+            above.plot(x, y, "o", color=ACCENT)
+            above.annotate(
+                f"{y:.{0 if y > 100 else 2}f}",
+                (x, y),
+                xytext=(right, up),
+                textcoords="offset points",
+                ha="left" if right > 0 else "right",
+            )
+        above.set_ylabel("wavelength (positions)")
+        below.plot(pair, 100 * (published / printed - 1), color=COLOURS[1])
+        below.set_ylabel("published code:\nlonger by (%)")
+        below.set_ylim(0, None)
+        below.set_xlabel("pair i (columns 2i and 2i + 1)")
+    made.alt = (
+        f"Wavelength of each pair of columns at d_model {d_model}, on a logarithmic"
+        f" axis a straight line up, with a mark at {length} positions; below it, by"
+        " how much the published code's wavelengths are longer, which grows with"
+        " the pair"
+    )
+    return made
+
+
+def clocks(
+    positions: Sequence[int], offset: int, d_model: int, *, pairs: Sequence[int]
+) -> Figure:
+    """Pairs of columns as clock hands, each before and after an offset.
+
+    Args:
+        positions: a row of clocks for each.
+        offset: from each position to the other.
+        d_model: width of the encoding.
+        pairs: a column of clocks for each; pair i is columns 2i, 2i + 1.
+
+    Raises:
+        ValueError: a pair that the width does not have.
+    """
+    for pair in pairs:
+        if not 0 <= pair < d_model // 2:
+            raise ValueError(
+                f"pairs holds {pair}, but d_model={d_model} has pairs 0 to"
+                f" {d_model // 2 - 1}"
+            )
+    table = _array(sinusoidal_encoding(max(positions) + offset + 1, d_model))
+    across, down = 2.6, 2.5
+    with style():
+        height = WIDTH / (across * len(pairs) + 2.2) * (down * len(positions) + 1.7)
+        made, axes = blank(height)
+        (ax,) = axes.flat
+        ax.set_axis_off()
+        ax.set_aspect("equal")
+        for column, pair in enumerate(pairs):
+            turn = offset * 10000 ** (-2 * pair / d_model)
+            x = across * column
+            ax.text(
+                x,
+                1.25,
+                f"columns {2 * pair}, {2 * pair + 1}\nturned by {turn:.3g} rad",
+                ha="center",
+                va="bottom",
+                fontsize=9.5,
+            )
+            for row, position in enumerate(positions):
+                y = -down * row
+                ax.add_patch(Circle((x, y), 1, fill=False, edgecolor=QUIET, lw=0.8))
+                hands = table[[position, position + offset], 2 * pair : 2 * pair + 2]
+                start = math.degrees(math.atan2(hands[0, 1], hands[0, 0]))
+                ax.add_patch(
+                    Wedge(
+                        (x, y),
+                        0.55,
+                        start - math.degrees(turn),
+                        start,
+                        facecolor=FAINT,
+                    )
+                )
+                # The later one below, so that the earlier stays in sight.
+                for hand in (1, 0):
+                    right, up = hands[hand]
+                    ax.plot(
+                        [x, x + right],
+                        [y, y + up],
+                        DASHES[hand],
+                        color=COLOURS[hand],
+                        marker=MARKERS[hand],
+                        markevery=[1],
+                    )
+        for row, position in enumerate(positions):
+            ax.text(
+                -1.4,
+                -down * row,
+                f"{position} → {position + offset}",
+                ha="right",
+                va="center",
+            )
+        ax.set_xlim(-2.9, across * (len(pairs) - 1) + 1.1)
+        ax.set_ylim(-down * (len(positions) - 1) - 1.1, 2.4)
+    made.alt = (
+        f"Clock hands for the pairs {', '.join(map(str, pairs))} at d_model"
+        f" {d_model}, at the positions {', '.join(map(str, positions))} and {offset}"
+        " later: within a column of clocks every hand turns by the same angle"
+    )
+    return made
+
+
+def offset_products(
+    d_model: int = 512, positions: Sequence[int] = (100, 150, 400), reach: int = 100
+) -> Figure:
+    """Dot products of encodings over their offset, and a closer look.
+
+    Args:
+        d_model: width of the encoding.
+        positions: whose products are drawn; five at most.
+        reach: the longest offset, to either side.
+
+    Raises:
+        ValueError: a position with no room on its left.
+    """
+    _at_most(len(COLOURS), len(positions), "positions")
+    if min(positions) < reach:
+        raise ValueError(
+            f"positions holds {min(positions)}, but offsets go back by {reach}"
+        )
+    table = sinusoidal_encoding(max(positions) + reach + 1, d_model).double()
+    offsets = np.arange(-reach, reach + 1)
+    with style():
+        made, axes = blank(columns=2, width_ratios=[3, 2])
+        wide, close = axes[0]
+        for index, position in enumerate(positions):
+            near = table[position - reach : position + reach + 1]
+            product = _array(near @ table[position])
+            for ax, every in ((wide, 15), (close, 6)):
+                ax.plot(offsets, product, color=QUIET, linestyle="-", linewidth=1)
+                ax.plot(
+                    offsets,
+                    product,
+                    MARKERS[index],
+                    color=COLOURS[index],
+                    markevery=(index * every // len(positions), every),
+                    label=f"p = {position}",
+                )
+        later = product[reach:]
+        rise = int(np.argmax(np.diff(later) > 0)) + 1
+        shown = slice(max(rise - 12, 0), min(rise + 14, reach) + 1)
+        close.set_xlim(shown.start, shown.stop - 1)
+        close.set_ylim(later[shown].min() - 1, later[shown].max() + 1)
+        close.axvline(rise, color=QUIET, linewidth=1, linestyle=(0, (2, 2)))
+        close.annotate(
+            f"k = {rise}",
+            (rise, later[shown].max()),
+            xytext=(4, -4),
+            textcoords="offset points",
+            fontsize=9,
+        )
+        close.set_title("closer: the first rise")
+        wide.set_ylabel("PE(p) · PE(p + k)")
+        wide.legend()
+        for ax in (wide, close):
+            ax.set_xlabel("offset k (positions)")
+    made.alt = (
+        "Dot product of the encodings of two positions over their offset, for"
+        f" positions {', '.join(map(str, positions))} at d_model {d_model}: one curve"
+        " for all, highest at offset 0, the same to both sides, with ripples on its"
+        " way down"
     )
     return made
 
@@ -815,3 +1088,39 @@ def _scale(ax: Axes, axis: Any, scale: str, x: np.ndarray) -> None:
     if axis is ax.xaxis and len(x) <= 10:
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.minorticks_off()
+
+
+def relations(
+    tables: Sequence[Any],
+    names: Sequence[str],
+    down: Sequence[Sequence[str]] | Sequence[str],
+    across: Sequence[Sequence[str]] | Sequence[str],
+    *,
+    holds: str,
+    fails: str,
+    down_label: str = "output",
+    across_label: str = "input",
+) -> Figure:
+    """What was found of pairs, side by side; filled where it holds.
+
+    Args:
+        tables: each (down, across) of bool.
+        names, down, across: as `mask_gallery` takes names and labels.
+        holds, fails: what a filled and a crossed cell mean.
+        down_label, across_label: of the axes.
+
+    Raises:
+        ValueError: naming the table and the axis that does not fit.
+    """
+    made = mask_gallery(tables, names, down, across)
+    (legend,) = made.legends
+    for text, meaning in zip(legend.get_texts(), (holds, f"×  {fails}"), strict=True):
+        text.set_text(meaning)
+    for index, ax in enumerate(made.axes):
+        ax.set_xlabel(across_label)
+        ax.set_ylabel(down_label if index == 0 else "")
+    made.alt = (
+        f"{len(names)} tables, {down_label} down and {across_label} across, a"
+        f" filled cell means {holds}: {', '.join(names)}"
+    )
+    return made

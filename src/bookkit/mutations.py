@@ -82,6 +82,7 @@ def attention_with(
     axis: int = -1,
     polarity: bool = True,
     keep_nan: bool = False,
+    mask_last: bool = False,
 ) -> Callable:
     """The printed equation with one thing about it changed."""
 
@@ -95,10 +96,14 @@ def attention_with(
         return_weights: bool = False,
     ):
         scores = query @ key.transpose(-2, -1) * scale(key)
+        blocked = torch.tensor(False)
         if mask is not None:
             blocked = ~mask if polarity else mask
+        if not mask_last:
             scores = scores.masked_fill(blocked, fill)
         weights = scores.softmax(dim=axis)
+        if mask_last:
+            weights = weights.masked_fill(blocked, 0.0)
         if not keep_nan:
             weights = weights.nan_to_num(0.0)
         output = F.dropout(weights, dropout) @ value
@@ -147,6 +152,11 @@ attention_mistake(
     "mask_fills_1e9",
     "masked scores become -1e9, which half precision cannot hold",
     fill=-1e9,
+)
+attention_mistake(
+    "mask_after_softmax",
+    "the mask comes after the softmax: weights no longer sum to 1",
+    mask_last=True,
 )
 attention_mistake(
     "fully_masked_is_nan",

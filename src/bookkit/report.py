@@ -87,7 +87,7 @@ class Exam:
         """What `mine(*given.values())` gives has a property."""
         got = outcome(self.mine, tuple(given.values()))
         self.cases.append((tuple(given.values()), got, 1e-5))
-        if not isinstance(got, Exception) and holds(got):
+        if isinstance(got, Tensor) and holds(got):
             self.passed.append(statement)
         else:
             self.fail(statement, given, wanted, got)
@@ -95,7 +95,7 @@ class Exam:
     def fail(self, statement: str, given: dict, wanted: str, got: Any) -> None:
         """Note down a failing example."""
         lines = [f"given     {name} = {show(value)}" for name, value in given.items()]
-        lines += [f"expected  {wanted}", f"got       {show(got)}"]
+        lines += [f"expected  {wanted}", f"got       {show(got)}{_hint(got)}"]
         self.failed.append((statement, "\n".join(lines)))
         self.nameable = True
 
@@ -115,11 +115,11 @@ class Exam:
         lines = [f"{self.part}: {len(self.failed)} of {total} checks failed"]
         # The smallest example comes first; the others add little.
         (statement, detail), *others = self.failed
-        lines += [f"\n  not so: {statement}"]
+        lines += [f"\n  failed: {statement}"]
         lines += [f"    {line}" for line in detail.splitlines()]
         if others:
             also = "; ".join(statement for statement, _ in others)
-            lines.append(f"\n  nor: {also}")
+            lines.append(f"\n  also failed: {also}")
         lines.append("")
         for name in mistakes:
             says = mutations.MUTATIONS[name].says
@@ -210,6 +210,8 @@ def show(value: Any) -> str:
     if isinstance(value, Exception):
         text = str(value).splitlines()
         return f"{type(value).__name__}: {text[0] if text else ''}"
+    if value is None:
+        return "None"
     if isinstance(value, tuple | list):
         return "(" + ", ".join(show(item) for item in value) + ")"
     if not isinstance(value, Tensor):
@@ -218,6 +220,15 @@ def show(value: Any) -> str:
         kind = str(value.dtype).removeprefix("torch.")
         return f"{kind} of shape {tuple(value.shape)}"
     return _nested(value.tolist())
+
+
+def _hint(got: Any) -> str:
+    """What to look at where the output is no tensor at all."""
+    if got is None:
+        return ": is a return missing?"
+    if isinstance(got, tuple):
+        return ": if that is more than the output, pick it with call="
+    return ""
 
 
 def _nested(value: Any) -> str:
