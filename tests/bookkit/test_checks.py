@@ -1,6 +1,7 @@
 """The checks pass what is right, in any style, and say what is not."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def test_our_own_parts_pass_every_check():
     reports = check.in_use()
     assert len(reports) == 15
     assert all(isinstance(report, Report) for report in reports)
-    assert repr(reports[0]) == "attention: 11 checks passed"
+    assert repr(reports[0]) == "attention: 13 checks passed"
 
 
 # --- no false alarms -----------------------------------------------------
@@ -360,6 +361,16 @@ def test_a_report_gives_the_smallest_example_and_names_the_mistake():
     assert "got       [[0.8808, 0.1192]]" in report
     assert "scores are not divided by sqrt(d_k) (no_scaling)." in report
     assert failed.value.mistakes == ["no_scaling"]
+
+
+def test_the_readme_shows_the_report_as_it_is():
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    with pytest.raises(CheckFailed) as failed:
+        check.attention(no_scaling)
+    report = str(failed.value).splitlines()
+    shown = readme.partition("CheckFailed: ")[2].partition("```")[0].splitlines()
+    assert shown[:8] == report[:8]
+    assert shown[-1] == report[-2]
 
 
 def test_an_unknown_mistake_is_not_guessed_at():
