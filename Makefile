@@ -1,6 +1,7 @@
 # `make` prints the targets.
 PYTHON ?= python3
 ARGS ?=
+PORT ?= 8000
 # Where to take torch from, e.g. https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
@@ -14,14 +15,16 @@ READY := $(VENV)/.ready
 QUIET_THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint format test demo clean
+.PHONY: help venv lint format test test-unit test-notebooks test-site \
+  book serve lab notebooks demo clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12    the Python that .venv is made with (3.11 or newer)"
 	@echo "  TORCH_INDEX=URL      take torch from there, see README.md"
-	@echo "  ARGS='-k attention'  what to hand to pytest or demo.py"
+	@echo "  ARGS='-k attention'  what to hand to pytest, demo.py or the notebook tool"
+	@echo "  PORT=8000            where \`make serve\` serves"
 
 venv: $(READY) ## .venv with the pinned requirements and this project, editable
 
@@ -50,8 +53,37 @@ format: $(READY) ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint ## .venv, lint, then pytest on two processes
-	$(QUIET_THREADS) $(BIN)/python -m pytest -n 2 $(ARGS)
+test: lint test-unit test-notebooks test-site ## lint and all tests
+
+test-unit: $(READY) ## the code's tests, on two processes
+	$(QUIET_THREADS) $(BIN)/python -m pytest -n 2 \
+	  --ignore=tests/notebooks --ignore=tests/site $(ARGS)
+
+# Every notebook runs again, and its outputs must be the committed ones.
+test-notebooks: $(READY) ## the notebooks: form, then strict nbval
+	$(QUIET_THREADS) $(BIN)/python -m pytest -n 2 tests/notebooks
+	@if ls notebooks/*.ipynb >/dev/null 2>&1; then \
+	  echo "$(BIN)/python -m pytest --nbval -n 2 --dist loadfile notebooks"; \
+	  $(QUIET_THREADS) $(BIN)/python -m pytest --nbval -n 2 --dist loadfile notebooks; \
+	else echo "no notebooks yet"; fi
+
+test-site: $(READY) ## the site in headless Chromium
+	$(QUIET_THREADS) $(BIN)/python -m pytest tests/site
+
+book: $(READY) ## the site into _build/html, from the committed outputs
+	rm -rf _build/html
+	$(QUIET_THREADS) $(BIN)/jupyter-book build . --all -W -n --keep-going --quiet
+	@echo "The site is built. Open _build/html/index.html, or run \`make serve\`."
+
+serve: book ## build the site and serve it on this machine
+	@echo "http://127.0.0.1:$(PORT)/    (stop with Ctrl+C)"
+	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+
+lab: $(READY) ## the notebooks in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
+
+notebooks: $(READY) ## run the notebooks and save all outputs
+	$(BIN)/python -m bookkit.notebooks refresh $(ARGS)
 
 demo: $(READY) ## train on the copy task and check the result
 	$(BIN)/python demo.py --steps 500 $(ARGS)
