@@ -46,6 +46,7 @@ def every_figure():
     yield figures.loss_curve(run, rate=True, floor=0.3)
     yield figures.bars({"a": 1.0, "b": 0.0}, label="share of 1")
     yield figures.lines([1, 2], {"a": [[1, 2], [2, 3]]}, xlabel="x", ylabel="y")
+    yield figures.strips({"kind": {"a": [0.5], "b": [1.0]}}, label="share of 1")
 
 
 # --- all of them -------------------------------------------------------
@@ -278,3 +279,21 @@ def test_lines_refuse_what_cannot_be_told_apart_or_does_not_fit():
         figures.lines([1], {name: [1] for name in "abcdef"}, xlabel="x", ylabel="y")
     with pytest.raises(ValueError, match=r"values\['a'\] counts 3.*2 points of x"):
         figures.lines([1, 2], {"a": [1, 2, 3]}, xlabel="x", ylabel="y")
+
+
+def test_strips_have_a_dot_for_each_seed_and_a_tick_at_the_median():
+    made = figures.strips(
+        {"before": {"copy": [0.2, 0.5, 0.9]}, "after": {"copy": [0.9], "sort": [1]}},
+        label="share",
+    )
+    (ax,) = made.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["copy", "sort"]
+    drawn = {
+        (line.get_marker(), tuple(np.ravel(line.get_xdata())))
+        for line in ax.lines
+        if len(line.get_xdata())
+    }
+    before, after = figures.MARKERS[:2]
+    dots = {(before, (0.2, 0.5, 0.9)), (after, (0.9,)), (after, (1,))}
+    assert drawn == dots | {("|", (0.5,)), ("|", (0.9,)), ("|", (1,))}
+    assert "before" in words(made) and "after" in words(made)
