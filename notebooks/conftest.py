@@ -30,7 +30,9 @@ def pytest_configure(config):
     if option.nbval_cell_timeout == 2000:  # nbval's default
         option.nbval_cell_timeout = SECONDS_A_CELL
     if option.nbval_sanitize_with is None:
-        option.nbval_sanitize_with = str(FOLDER.parent / "nbval_sanitize.cfg")
+        option.nbval_sanitize_with = str(
+            FOLDER.parent / "nbval_sanitize.cfg"
+        )
 
 
 def pytest_runtest_setup(item):
@@ -43,18 +45,28 @@ def pytest_runtest_setup(item):
 def pytest_runtest_call(item):
     """After nbval's own comparison: is the evidence the same?"""
     is_cell = hasattr(item, "cell_num")
-    if is_cell and item.cell.source.strip() and item.cell.execution_count is None:
-        item.raise_cell_error("The cell was never executed: refresh the notebook")
+    if (
+        is_cell
+        and item.cell.source.strip()
+        and item.cell.execution_count is None
+    ):
+        item.raise_cell_error(
+            "The cell was never executed: refresh the notebook"
+        )
     had_timed_out = is_cell and item.parent.timed_out
     result = yield
     if not is_cell or item.config.option.nbval_lax:
         return result
     if item.parent.timed_out and not had_timed_out:
         item.parent.timed_out = False  # the kernel lives: test the rest
-        item.raise_cell_error("The cell took too long and went on when interrupted")
+        item.raise_cell_error(
+            "The cell took too long and went on when interrupted"
+        )
     from bookkit.evidence import differences
 
-    found = differences(evidence(item.test_outputs), evidence(item.cell.outputs))
+    found = differences(
+        evidence(item.test_outputs), evidence(item.cell.outputs)
+    )
     if found:
         item.raise_cell_error("The evidence differs", "\n".join(found))
     return result
@@ -62,5 +74,8 @@ def pytest_runtest_call(item):
 
 def evidence(outputs) -> list[dict]:
     """The evidence that a cell's outputs have in their metadata."""
-    found = (output.get("metadata", {}).get("evidence") for output in outputs or [])
+    found = (
+        output.get("metadata", {}).get("evidence")
+        for output in outputs or []
+    )
     return [facts for facts in found if isinstance(facts, dict)]

@@ -73,9 +73,7 @@ def test_the_proof_may_be_left_out_named_or_given(given, capsys):
 
 def test_a_scoped_claim_says_so(capsys):
     evidence("wavelengths")
-    assert shown(capsys).endswith(
-        ": measured 60611, expected 62832 · §3.5 · scoped"
-    )
+    assert shown(capsys).endswith(": measured 60611, expected 62832 · §3.5 · scoped")
 
 
 def test_an_implemented_claim_shows_its_test(capsys):
