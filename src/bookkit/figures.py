@@ -26,7 +26,7 @@ from matplotlib import figure as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap
-from matplotlib.patches import Circle, Patch, Rectangle, Wedge
+from matplotlib.patches import Circle, FancyBboxPatch, Patch, Rectangle, Wedge
 from matplotlib.ticker import MaxNLocator
 
 from transformer.positional_encoding import sinusoidal_encoding
@@ -1124,3 +1124,98 @@ def relations(
         f" filled cell means {holds}: {', '.join(names)}"
     )
     return made
+
+
+def model_map() -> Figure:
+    """Figure 1 of the paper, with the number of the chapter on each box."""
+    embed = ("embedding + positions", "08 09", QUIET)
+    norm = ("add and normalise", "03", QUIET)
+    network = ("feed-forward", "07", "#009e73")
+    encoder = [("self-attention", "04 05", ACCENT), norm, network, norm]
+    decoder = [
+        ("masked self-attention", "04 06", ACCENT),
+        norm,
+        ("attention to the memory", "06", "#d55e00"),
+        norm,
+        network,
+        norm,
+    ]
+    with style():
+        made, axes = blank(6.1, layout="none")
+        (ax,) = axes.flat
+        made.subplots_adjust(0, 0, 1, 1)
+        ax.set(xlim=(0, 7), ylim=(0, 6.1))
+        ax.set_axis_off()
+        _stack(ax, 0.75, encoder, embed, "source", "encoder, N layers", -0.26)
+        _stack(ax, 4.15, decoder, embed, "target so far", "decoder, N layers", 2.68)
+        # From the encoder's last layer to the decoder's second attention.
+        top, over, level = 3.38, 3.9, 1.1 + 0.62 * 2 + 0.21
+        ax.plot(
+            [1.75, 1.75, 3.62, 3.62], [top, over, over, level], "-", color=INK, lw=1.4
+        )
+        _arrow(ax, (3.62, level), (4.15, level))
+        ax.text(2.68, over + 0.07, "memory", ha="center", va="bottom", size=9.5)
+        _box(ax, 4.15, 5.02, "output projection", "08", QUIET)
+        _arrow(ax, (5.15, 4.62), (5.15, 5.02))
+        _arrow(ax, (5.15, 5.44), (5.15, 5.64))
+        ax.text(5.15, 5.7, "logits: what comes next", ha="center", size=9.5)
+    made.alt = (
+        "Map of the model: source ids are embedded and pass N encoder layers of"
+        " self-attention and feed-forward; their output, the memory, is read by"
+        " N decoder layers of masked self-attention, attention to the memory"
+        " and feed-forward, which end in logits; a chapter number on each box"
+    )
+    return made
+
+
+def _stack(
+    ax: Axes,
+    x: float,
+    boxes: list,
+    embed: tuple,
+    source: str,
+    name: str,
+    beside: float,
+) -> None:
+    """A column of boxes from the bottom up, framed above the first."""
+    ax.text(x + 1, 0.06, source, ha="center", size=9.5)
+    _arrow(ax, (x + 1, 0.2), (x + 1, 0.3))
+    _box(ax, x, 0.3, *embed)
+    for index, box in enumerate(boxes):
+        y = 1.1 + 0.62 * index
+        _arrow(ax, (x + 1, y - (0.38 if index == 0 else 0.2)), (x + 1, y))
+        _box(ax, x, y, *box)
+        if index % 2 == 0:  # the residual connection around it
+            side, below, above = x + 2.22, y - 0.12, y + 0.83
+            ax.plot([x + 1, side], [below, below], "-", color=QUIET, lw=1)
+            ax.plot([side, side], [below, above], "-", color=QUIET, lw=1)
+            _arrow(ax, (side, above), (x + 2.0, above), colour=QUIET, width=1)
+    height = 0.62 * len(boxes) + 0.14
+    frame = FancyBboxPatch(
+        (x - 0.16, 0.9), 2.58, height, boxstyle="round,pad=0,rounding_size=0.1"
+    )
+    frame.set(facecolor="none", edgecolor=QUIET, linestyle=(0, (3, 2)), linewidth=1)
+    ax.add_patch(frame)
+    turned = dict(rotation=90, ha="right", va="center", size=9.5)
+    ax.text(x + beside, 0.9 + height / 2, name, **turned)
+
+
+def _box(ax: Axes, x: float, y: float, name: str, chapters: str, colour: str) -> None:
+    box = FancyBboxPatch((x, y), 2.0, 0.42, boxstyle="round,pad=0,rounding_size=0.06")
+    box.set(facecolor=CARD, edgecolor=colour, linewidth=1.5)
+    ax.add_patch(box)
+    ax.text(x + 0.1, y + 0.21, name, va="center", size=9)
+    ax.text(
+        x + 1.93, y + 0.21, chapters, va="center", ha="right", size=7.5, color=QUIET
+    )
+
+
+def _arrow(
+    ax: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    colour: str = INK,
+    width: float = 1.4,
+) -> None:
+    look = dict(arrowstyle="-|>", mutation_scale=9, color=colour, linewidth=width)
+    ax.annotate("", end, start, arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
