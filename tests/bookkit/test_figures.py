@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from bookkit import figures
-from transformer import causal_mask, noam_rate, padding_mask, sinusoidal_encoding
+from transformer import (
+    causal_mask,
+    noam_rate,
+    padding_mask,
+    scaled_dot_product_attention,
+    sinusoidal_encoding,
+)
 from transformer.training import History
 
 TOKENS = ["The", "animal", "was", "tired"]
@@ -297,3 +303,36 @@ def test_strips_have_a_dot_for_each_seed_and_a_tick_at_the_median():
     dots = {(before, (0.2, 0.5, 0.9)), (after, (0.9,)), (after, (1,))}
     assert drawn == dots | {("|", (0.5,)), ("|", (0.9,)), ("|", (1,))}
     assert "before" in words(made) and "after" in words(made)
+
+
+def test_relations_say_what_a_filled_cell_means():
+    table = torch.tensor([[True, False], [True, True]])
+    figure = figures.relations(
+        [table], ["decoder"], ["a", "b"], ["c", "d"], holds="it moves", fails="stays"
+    )
+    said = words(figure)
+    assert "it moves" in said and "×  stays" in said
+    assert "output" in said and "input" in said
+    assert "a filled cell means it moves" in figure.alt
+    with pytest.raises(ValueError, match="decoder"):
+        figures.relations(
+            [table], ["decoder"], ["a"], ["c", "d"], holds="it moves", fails="stays"
+        )
+
+
+def test_the_steps_of_attention_are_those_of_the_equation():
+    draw = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(4, 2, generator=draw) for _ in range(3))
+    mask = torch.ones(4, 4, dtype=torch.bool).tril()
+    figure = figures.attention_steps(query, key, value, TOKENS, mask)
+    shown = [np.asarray(cells(ax)).reshape(4, -1) for ax in figure.axes]
+    output, weights = scaled_dot_product_attention(
+        query, key, value, mask, return_weights=True
+    )
+    assert np.allclose(shown[0], query @ key.T)
+    assert np.allclose(shown[1], query @ key.T / 2**0.5)
+    assert np.allclose(shown[3], weights, atol=1e-6)
+    assert np.allclose(shown[5], output, atol=1e-6)
+    assert words(figure).count("−∞") >= 6
+    with pytest.raises(ValueError, match="tokens"):
+        figures.attention_steps(query, key, value, TOKENS[:3], mask)
