@@ -220,7 +220,8 @@ def weighted_sum() -> Proof:
 
 def eq1() -> Proof:
     """Largest gap between ours, both ways, loops and the kernel."""
-    query, key, value = (draw(2, 3, 6, 8, seed=seed) for seed in range(3))
+    shape = (2, 3, 6, 8)
+    query, key, value = (draw(*shape, seed=seed) for seed in range(3))
     seen = draw(2, 1, 6, 6, seed=3) > -0.5
     seen[..., 0] = True
     worst = 0.0

@@ -60,9 +60,7 @@ def test_a_proof_is_one_line_with_the_rest_below(capsys):
     assert first.endswith(": measured 64.1 ± 0.9, expected 64 · §3.2.1 · holds")
     assert first.startswith("The variance of q . k")
     assert folded[0].startswith("    The paper says: For independent components")
-    assert any(
-        text.startswith("    How: Verified, proof variance_dk") for text in folded
-    )
+    assert any(text.startswith("    How: Verified by variance_dk()") for text in folded)
 
 
 @pytest.mark.parametrize("given", [(), (proofs.eq1,), (proofs.eq1(),)])
