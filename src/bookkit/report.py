@@ -200,8 +200,9 @@ def same(got: Any, expected: Any, tolerance: float) -> bool:
             equal_nan=True,
         )
     if isinstance(expected, float):
-        close = abs(got - expected) <= tolerance * abs(expected)
-        return isinstance(got, int | float) and close
+        if not isinstance(got, int | float):
+            return False
+        return abs(got - expected) <= tolerance * abs(expected)
     return got == expected
 
 

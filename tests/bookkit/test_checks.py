@@ -385,6 +385,24 @@ def test_an_exception_is_reported_with_what_was_given():
         check.attention(lambda q, k, v, mask: 1 / 0)
 
 
+def test_a_schedule_that_raises_or_gives_nothing_is_reported():
+    with pytest.raises(CheckFailed, match="NotImplementedError: later"):
+        check.schedule(raises)
+    with pytest.raises(CheckFailed, match="TypeError"):
+        check.schedule(lambda *given: None)
+
+
+def raises(*given):
+    raise NotImplementedError("later")
+
+
+def test_what_is_no_tensor_is_reported_with_a_hint():
+    with pytest.raises(CheckFailed, match=r"got       None: is a return missing\?"):
+        check.attention(lambda q, k, v, mask: None)
+    with pytest.raises(CheckFailed, match="more than the output, pick it with call="):
+        check.attention(lambda q, k, v, mask: (q, k))
+
+
 def test_an_output_of_the_wrong_shape_is_no_match():
     with pytest.raises(CheckFailed) as failed:
         check.attention(lambda q, k, v, mask: q.new_zeros(1))
