@@ -138,10 +138,12 @@ def test_a_constructor_keyword_that_asks_for_something_is_named():
     ids=["heads", "decoder layer", "all parts"],
 )
 def test_parts_without_a_cache_decode_without_one(parts):
+    torch.manual_seed(0)
     with use(**parts):
         model = Transformer(TINY)
     assert model.new_cache() is None
-    assert greedy_decode(model, SOURCE, max_length=4).shape == (2, 4)
+    output = greedy_decode(model, SOURCE, max_length=4)
+    assert len(output) == 2 and 1 <= output.size(1) <= 4
 
 
 def test_our_own_model_decodes_with_a_cache():
