@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 
 import torch
 
+from transformer.cli_train import add_average, add_train, whole_number
 from transformer.data.toy import FIRST_SYMBOL, SymbolTask
 from transformer.decoding import greedy_decode
 from transformer.evaluation import greedy_exact_match
@@ -24,8 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     add_demo(commands)
+    add_train(commands)
+    add_average(commands)
     options = parser.parse_args(arguments)
-    return options.run(options)
+    try:
+        return options.run(options)
+    except (ArithmeticError, ImportError, OSError, ValueError) as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
 
 
 def add_demo(commands) -> None:
@@ -51,15 +59,6 @@ def add_demo(commands) -> None:
         help="of weights, data and test (default: %(default)s)",
     )
     command.set_defaults(run=demo)
-
-
-def whole_number(text: str) -> int:
-    """A number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a whole number of at least 1"
-        )
-    return int(text)
 
 
 def demo(options: argparse.Namespace) -> int:

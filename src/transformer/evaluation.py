@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer.data.batches import Batch
+from transformer.data.batches import Batch, shift
 from transformer.decoding import evaluation_mode, greedy_decode
 from transformer.model import Transformer
 
@@ -60,6 +63,36 @@ def teacher_forced_accuracy(model: Transformer, batch: Batch) -> float:
     real = gold != model.config.pad_id
     right = (logits.argmax(dim=-1) == gold) & real
     return (right.sum() / real.sum()).item()
+
+
+@torch.no_grad()
+def teacher_forced(
+    model: Transformer, batches: Iterable[Batch]
+) -> tuple[float, float]:
+    """Perplexity and token accuracy over several batches.
+
+    Both count real tokens, whatever the batches; there is no label
+    smoothing in the perplexity.
+
+    Raises:
+        ValueError: there is no real token.
+    """
+    device = next(model.parameters()).device
+    pad_id = model.config.pad_id
+    loss = right = real = 0.0
+    with evaluation_mode(model):
+        for batch in batches:
+            target_in, gold = shift(batch.target.to(device))
+            logits = model(batch.source.to(device), target_in)
+            kept = gold != pad_id
+            loss += F.cross_entropy(
+                logits[kept].double(), gold[kept], reduction="sum"
+            ).item()
+            right += (logits.argmax(-1) == gold)[kept].sum().item()
+            real += kept.sum().item()
+    if not real:
+        raise ValueError("no real tokens to evaluate on")
+    return math.exp(loss / real), right / real
 
 
 @torch.no_grad()
