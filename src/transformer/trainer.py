@@ -129,7 +129,8 @@ class Trainer:
             objective = DistributedDataParallel(objective)
         self.objective = objective
         if compiled:
-            self.objective = torch.compile(objective)
+            # One program for every length of a batch.
+            self.objective = torch.compile(objective, dynamic=True)
         self.optimizer = make_optimizer(model, config)
         self.scheduler = NoamScheduler(
             self.optimizer,

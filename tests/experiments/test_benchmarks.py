@@ -1,0 +1,47 @@
+"""The benchmarks run, where a test can afford it, on tiny sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(name: str, *options: str) -> str:
+    """A script of benchmarks/ in a process of its own; what it prints."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_gpu_script_measures_on_any_device(tmp_path):
+    out = tmp_path / "gpu.json"
+    size = "--config tiny --vocab 50 --batch-tokens 200 --device cpu --steps 2"
+    more = "--warmup 1 --peak 1e12 --allow-dirty --only float32 --out"
+    run("gpu", *size.split(), *more.split(), str(out))
+    result = json.loads(out.read_text())
+    found = result["variants"]["float32"]
+    low, high = found["ms_quartiles"]
+    assert 0 < low <= found["ms_per_step"] <= high
+    assert 0 < found["utilisation"] < 1
+    # Forward and backward are about 6 operations a parameter and token.
+    assert 1e8 < found["flops_of_a_step"] < 1e9
+    assert result["provenance"]["commit"]
+
+
+@pytest.mark.slow
+def test_the_chunked_loss_is_compared_with_the_plain_one():
+    said = run("chunked_loss", *"--tokens 64 --vocab 500 --width 16 --chunk 20".split())
+    assert "loss:" in said and "gradient of weight" in said
+    assert said.count("MB above rest") == 2
