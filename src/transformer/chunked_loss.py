@@ -68,6 +68,7 @@ class SumOverChunks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, gold, loss, chunk):
+        """The sum of `loss` over all chunks of rows."""
         to_hidden = torch.empty_like(hidden)
         to_weight = torch.zeros_like(weight)
         to_bias = None if bias is None else torch.zeros_like(bias)
@@ -90,6 +91,7 @@ class SumOverChunks(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, above):
+        """The gradients that `forward` took, times the one above."""
         gradients = [
             None if part is None else above * part
             for part in ctx.saved_tensors

@@ -92,7 +92,7 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(2, pairs): tokens of source and target, EOS counted."""
+        """Tokens of sources and targets, EOS counted, (2, pairs)."""
         return 1 + np.stack([self.source.lengths, self.target.lengths])
 
     def batch(self, indices: np.ndarray | Sequence[int]) -> Batch:
