@@ -53,11 +53,15 @@ ELSEWHERE = {  # by the last part of the name
 ORDER = {
     "transformer": "config masks attention feed_forward embeddings"
     " positional_encoding encoder_decoder variants model decoding data.batches"
-    " data.toy evaluation checkpoints training".split(),
+    " data.toy data.text data.tokenizer data.streams evaluation translation"
+    " complexity checkpoints training chunked_loss processes trainer material"
+    " training_run".split(),
     "bookkit": "using checks report mutations evidence ledger source figures"
     " environment".split(),
 }
-UNLISTED = {"transformer.cli", "transformer.data"}
+UNLISTED = {
+    f"transformer.{name}" for name in ("__main__", "cli", "cli_train", "data", "files")
+}
 # What readers call, where a module holds more than that.
 MEMBERS = {
     "bookkit.mutations": "Mutation of applied add",
