@@ -39,7 +39,7 @@ class TransformerConfig:  # The shape of a model
     def tiny(cls, vocab_size=13, **changes):
         shape = dict(layers=2, d_model=64, d_ff=256, heads=2)
         shape |= dict(dropout=0.0, max_length=256)
-        return cls(vocab_size=vocab_size, **shape | changes)
+        return cls(vocab_size=vocab_size, **(shape | changes))
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:  # One training run, section 5
@@ -57,7 +57,7 @@ class TrainingConfig:  # One training run, section 5
     def copy_task(cls, **changes):
         run = dict(steps=500, warmup_steps=100, factor=0.24)
         run |= dict(snapshot_every=25)
-        return cls(**run | changes)
+        return cls(**(run | changes))
 
 # --- Section 3.2.3: who may attend to whom (chapter 06) ---------------
 def padding_mask(ids, pad_id):  # (batch, key) -> (batch, 1, 1, key)

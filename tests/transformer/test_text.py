@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import sys
 import types
 
@@ -33,8 +34,10 @@ def test_two_files(tmp_path):
     assert read_pairs(*paths) == [("a", "A"), ("b", "B")]
 
 
-def test_gzip(tmp_path):
-    path = file(tmp_path, gzip.compress(b"a\tA\n"), "pairs.tsv.gz")
+@pytest.mark.parametrize("module", [gzip, lzma])
+def test_compressed(tmp_path, module):
+    name = {gzip: "pairs.tsv.gz", lzma: "pairs.tsv.xz"}[module]
+    path = file(tmp_path, module.compress(b"a\tA\n"), name)
     assert read_pairs(str(path)) == [("a", "A")]
 
 

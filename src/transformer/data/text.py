@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import zip_longest
@@ -26,14 +27,14 @@ def read_pairs(*paths: Path | str) -> list[Pair]:
         paths: one file whose lines are "source TAB target" or
             "id TAB source TAB target"; or two files, where a line of
             the second translates the same line of the first. UTF-8,
-            gzipped where the name ends in .gz.
+            compressed where the name ends in .gz or .xz.
 
     Raises:
         TextError: naming file and line, if a line is no UTF-8, a
             side is empty, the columns are not those of the first
             line, an id comes twice, two files differ in their number
             of lines, or there are no pairs.
-        OSError: a file cannot be read.
+        OSError, EOFError, LZMAError: a file cannot be read.
         ValueError: not one or two paths.
     """
     files = [Path(path) for path in paths]
@@ -57,7 +58,7 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         TextError: a line is no UTF-8.
     """
-    read = gzip.open if path.suffix == ".gz" else open
+    read = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     with read(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -127,7 +128,7 @@ def help_en_de(split: str) -> list[Pair]:
             f"split={split!r} must be 'train', 'valid' or 'test'"
         )
     folder = resources.files("transformer") / "data" / "help_en_de"
-    with resources.as_file(folder / f"{split}.tsv.gz") as path:
+    with resources.as_file(folder / f"{split}.tsv.xz") as path:
         return read_pairs(path)
 
 
