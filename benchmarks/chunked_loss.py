@@ -2,6 +2,7 @@
 
     python benchmarks/chunked_loss.py [--tokens 4096] [--vocab 37000]
 
+writes book/results/chunked_loss.json and prints what is in it.
 Each measurement of memory is a process of its own: the peak of its resident
 memory, less what it held before. Times are CPU seconds of one thread,
 interleaved, medians.
@@ -10,6 +11,7 @@ interleaved, medians.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,10 @@ from pathlib import Path
 
 import torch
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from provenance import RESULTS, provenance, write_json
 
 from transformer import LabelSmoothingLoss
 from transformer.chunked_loss import ChunkedLoss
@@ -62,9 +68,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocab", type=int, default=37_000)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--chunk", type=int, default=1024)
+    parser.add_argument("--chunk", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory-of", choices=KINDS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "chunked_loss.json")
+    parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     problem = make(options)
@@ -73,6 +81,7 @@ def main() -> None:
         run(options.memory_of, *problem, options.chunk)
         print(peak() - before)
         return
+    origin = provenance(allow_dirty=options.allow_dirty)
     outcomes, seconds = {}, {kind: [] for kind in KINDS}
     for _ in range(options.rounds):
         for kind in KINDS:
@@ -80,16 +89,28 @@ def main() -> None:
             outcomes[kind] = run(kind, *problem, options.chunk)
             seconds[kind].append(time.process_time() - started)
     (one, *grads), (other, *others) = (outcomes[kind] for kind in KINDS)
-    print(f"loss: {one:.6f}, difference {abs(one - other):.1e}")
-    for name, a, b in zip(("hidden", "weight"), grads, others, strict=True):
-        print(f"gradient of {name}: largest difference {(a - b).abs().max():.1e}")
+    result = {
+        "provenance": origin,
+        "settings": {
+            name: getattr(options, name)
+            for name in ("tokens", "vocab", "width", "chunk", "rounds")
+        },
+        "loss": one,
+        "loss_difference": abs(one - other),
+        "gradient_differences": {
+            name: (a - b).abs().max().item()
+            for name, a, b in zip(("hidden", "weight"), grads, others, strict=True)
+        },
+        "largest_gradients": [gradient.abs().max().item() for gradient in grads],
+        "megabytes": {},
+        "cpu_seconds": {kind: statistics.median(seconds[kind]) for kind in KINDS},
+    }
     for kind in KINDS:
         command = [sys.executable, *sys.argv, "--memory-of", kind]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        print(
-            f"{kind}: {float(done.stdout):.0f} MB above rest,"
-            f" {statistics.median(seconds[kind]):.2f} CPU s"
-        )
+        result["megabytes"][kind] = float(done.stdout)
+    write_json(options.out, result)
+    print(json.dumps({k: v for k, v in result.items() if k != "provenance"}, indent=2))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/kill_and_resume.py [--times 20] [--seed 0]
 
+writes book/results/kill_and_resume.json.
 Each run is killed once with SIGKILL, at a moment between its start and the
 time that the first, undisturbed run took, and then resumed. The final weights
 must be those of the undisturbed run, bit for bit. So a kill can fall into
@@ -20,6 +21,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "experiments"))
+
+from provenance import RESULTS, provenance, write_json
 
 OPTIONS = """--config tiny --steps 40 --dropout 0.1 --batch-tokens 400
 --accumulate 2 --longest 40 --vocab-size 120 --warmup 20 --device cpu
@@ -87,12 +92,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
+    origin = provenance(allow_dirty=options.allow_dirty)
     with tempfile.TemporaryDirectory() as folder:
         outcomes = survive(Path(folder), options.times, options.seed)
     for moment, equal in outcomes:
         print(f"killed at {moment:4.0%} of the run: {'equal' if equal else 'OTHER'}")
     right = sum(equal for _, equal in outcomes)
+    result = {
+        "provenance": origin,
+        "settings": {"times": options.times, "options": " ".join(OPTIONS)},
+        "seeds": [options.seed],
+        "moments": [moment for moment, _ in outcomes],
+        "equal": [equal for _, equal in outcomes],
+    }
+    write_json(RESULTS / "kill_and_resume.json", result)
     print(f"{right} of {len(outcomes)} ended with the very same weights")
     return 0 if right == len(outcomes) else 1
 
