@@ -81,7 +81,10 @@ class SumOverChunks(torch.autograd.Function):
                 part = loss(logits, gold[rows])
             (to_logits,) = torch.autograd.grad(part, logits)
             to_hidden[rows] = to_logits @ weight
-            to_weight += to_logits.T @ hidden[rows]
+            if to_logits.dtype == to_weight.dtype:
+                to_weight.addmm_(to_logits.T, hidden[rows])  # in place
+            else:  # in mixed precision
+                to_weight += to_logits.T @ hidden[rows]
             if bias is not None:
                 to_bias += to_logits.sum(dim=0)
             total += part.detach()
