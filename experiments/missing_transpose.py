@@ -3,8 +3,8 @@
     python experiments/missing_transpose.py
 
 Heads are cut, or laid together again, by a change of shape alone, without
-the transpose. Every shape fits. Each seed trains the copy task with either
-mistake, on the seeds and settings of no_causal_mask.json, whose numbers
+the transpose, or both. Every shape fits. Each seed trains the copy task with
+each mistake, on the seeds and settings of no_causal_mask.json, whose numbers
 "as printed" stand for the right code; and asks which token comes next, all
 before it given (teacher-forced accuracy), and what the whole sequence is
 (greedy exact match, with the cache of keys and values and without). One
@@ -30,7 +30,11 @@ from transformer.evaluation import (
 )
 from transformer.recipes import toy_model, train_toy
 
-MUTATIONS = ("split_without_transpose", "merge_without_transpose")
+MUTATIONS = (
+    "split_without_transpose",
+    "merge_without_transpose",
+    "no_transpose_at_all",
+)
 SEEDS = range(300, 305)  # those of no_causal_mask.json
 FRESH = 1000
 
@@ -62,7 +66,7 @@ def main() -> None:
 
 
 def run(seed: int) -> dict:
-    """Both mistakes, from one seed."""
+    """All mistakes, from one seed."""
     measured = {}
     for name in MUTATIONS:
         with mutations.applied(name):

@@ -178,6 +178,11 @@ class SplitWithoutTranspose(transformer.MultiHeadAttention):
         return x.reshape(len(x), self.heads, x.size(1), -1)
 
 
+class NoTransposeAtAll(MergeWithoutTranspose):
+    def split_heads(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), self.heads, x.size(1), -1)
+
+
 class HeadsInnermost(transformer.MultiHeadAttention):
     def split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.heads)).movedim(-1, 1)
@@ -212,6 +217,11 @@ for name, says, heads in (
         "split_without_transpose",
         "heads are split by a reshape without the transpose",
         SplitWithoutTranspose,
+    ),
+    (
+        "no_transpose_at_all",
+        "heads are split and merged by reshapes, without any transpose",
+        NoTransposeAtAll,
     ),
     (
         "heads_innermost",
