@@ -195,10 +195,11 @@ def cut_by_length(
     """
     shuffled = torch.randperm(lengths.shape[1], generator=generator)
     order = shuffled.numpy()
+    longer = lengths.max(axis=0)
     # The last key counts first; equal pairs stay as shuffled.
-    order = order[np.lexsort(lengths[:, order])]
+    order = order[np.lexsort([lengths[0, order], longer[order]])]
     starts, longest = [0], 0
-    for here, length in enumerate(lengths[:, order].max(0).tolist()):
+    for here, length in enumerate(longer[order].tolist()):
         longest = max(longest, length)
         if (here + 1 - starts[-1]) * longest > budget:
             starts.append(here)
