@@ -26,7 +26,9 @@ import torch
 from torch import Tensor, nn
 
 import transformer
+import transformer.complexity
 from bookkit import reference
+from bookkit.cost_checks import costs, dependent_steps, our_costs, table1
 from bookkit.report import CheckFailed, Exam, Report
 from transformer import training
 from transformer.data import batches
@@ -1181,6 +1183,11 @@ _CHECKS: dict[str, Callable[..., Report]] = {
     "shift": lambda _, **o: shift(batches.shift, **o),
     "model": _check_model,
     "greedy_decode": _check_decoding,
+    "costs": lambda _, **o: costs(our_costs, **o),
+    "dependent_steps": lambda _, **o: dependent_steps(
+        transformer.complexity.dependent_steps, **o
+    ),
+    "table1": lambda _, **o: table1(**o),
 }
 
 

@@ -20,7 +20,7 @@ from torch.optim import Adam
 
 import transformer
 from bookkit.using import replaced
-from transformer import decoding, encoder_decoder, training
+from transformer import complexity, decoding, encoder_decoder, table1, training
 from transformer.variants import NormAndAdd, sinusoids
 
 
@@ -178,6 +178,11 @@ class SplitWithoutTranspose(transformer.MultiHeadAttention):
         return x.reshape(len(x), self.heads, x.size(1), -1)
 
 
+class NoTransposeAtAll(MergeWithoutTranspose):
+    def split_heads(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), self.heads, x.size(1), -1)
+
+
 class HeadsInnermost(transformer.MultiHeadAttention):
     def split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.heads)).movedim(-1, 1)
@@ -212,6 +217,11 @@ for name, says, heads in (
         "split_without_transpose",
         "heads are split by a reshape without the transpose",
         SplitWithoutTranspose,
+    ),
+    (
+        "no_transpose_at_all",
+        "heads are split and merged by reshapes, without any transpose",
+        NoTransposeAtAll,
     ),
     (
         "heads_innermost",
@@ -859,4 +869,80 @@ add(
     "starts_from_padding",
     "decoding starts from PAD, training from BOS",
     greedy_decode=starts_from_padding,
+)
+
+
+# --- what layers cost and how far they reach, section 4 ----------------
+
+_convolutional_layer = table1.convolutional_layer
+
+
+def state_not_carried(x: Tensor, weight: Tensor) -> Tensor:
+    """Every step starts from zeros, so that all could run at once."""
+    both = torch.cat([x, torch.zeros_like(x)], dim=-1)
+    return (both @ weight).tanh()
+
+
+def window_by_mask(x: Tensor, r: int) -> Tensor:
+    """All scores are computed; all but r of a row are hidden."""
+    near = torch.ones(x.size(-2), x.size(-2), dtype=torch.bool)
+    near = near.tril().triu(1 - r)
+    output, _ = transformer.scaled_dot_product_attention(
+        x, x, x, near, return_weights=True
+    )
+    return output
+
+
+for name, says, objects in (
+    (
+        "state_not_carried",
+        "the recurrence starts from zeros at every step",
+        dict(recurrent_layer=state_not_carried),
+    ),
+    (
+        "dilation_forgotten",
+        "the kernel's positions stand side by side whatever the dilation",
+        dict(
+            convolutional_layer=lambda x, kernel, dilation=1: _convolutional_layer(
+                x, kernel
+            )
+        ),
+    ),
+    (
+        "window_by_mask",
+        "restricted attention computes all scores and hides most: nothing is saved",
+        dict(restricted_layer=window_by_mask),
+    ),
+    (
+        "window_ignored",
+        "restricted attention sees everything before",
+        dict(restricted_layer=lambda x, r: window_by_mask(x, x.size(-2))),
+    ),
+):
+    add("Table 1", name, says, **objects)
+
+
+def values_not_counted(n: int, d: int) -> complexity.Cost:
+    return complexity.Cost(n * n * d, sequential=2, path=1)
+
+
+def shortest_chain(needs, counts=lambda _: True) -> int:
+    shortest: dict = {}
+    for step, earlier in needs.items():
+        before = [shortest.get(other, 0) for other in earlier]
+        shortest[step] = min(before, default=0) + counts(step)
+    return max(shortest.values(), default=0)
+
+
+add(
+    "costs",
+    "values_not_counted",
+    "self-attention is counted without the weighted sum of the values",
+    self_attention=values_not_counted,
+)
+add(
+    "dependent steps",
+    "shortest_chain",
+    "a step is taken to wait for the first that it needs, not for the last",
+    dependent_steps=shortest_chain,
 )
