@@ -14,6 +14,8 @@ the book's attention under a causal mask, and an LSTM.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -166,20 +168,25 @@ def train(
     rate: float,
     warmup: int = 50,
     batch: int = 64,
+    distance: int | None = None,
+    watch: Callable[[int], None] = lambda step: None,
 ) -> None:
     """Adam on fresh questions, gradients clipped to norm 1.
 
-    The rate rises evenly over `warmup` steps, then stays.
+    The rate rises evenly over `warmup` steps, then stays. `distance`
+    is that of all questions, drawn for each if None; `watch` is
+    called after each step.
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     for step in range(1, steps + 1):
         optimizer.param_groups[0]["lr"] = rate * min(1, step / warmup)
-        ids, answer = questions(task, batch, longest, generator)
+        ids, answer = questions(task, batch, longest, generator, distance)
         F.cross_entropy(model(ids), answer).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        watch(step)
 
 
 @torch.no_grad()

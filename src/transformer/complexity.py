@@ -27,7 +27,7 @@ class Cost:
 
     operations: int
     sequential: int
-    path: float
+    path: int | float
 
 
 def self_attention(n: int, d: int) -> Cost:
@@ -60,7 +60,9 @@ def restricted(n: int, d: int, r: int) -> Cost:
     return Cost(scores + sums, sequential=2, path=path)
 
 
-def layers_to_reach(distance: int, reach: Callable[[int], int]) -> float:
+def layers_to_reach(
+    distance: int, reach: Callable[[int], int]
+) -> int | float:
     """How many layers, if layer i looks `reach(i)` positions back.
 
     Infinitely many, if they look at their own position alone.
