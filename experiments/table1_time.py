@@ -27,7 +27,7 @@ from transformer import MultiHeadAttention, table1
 K, R = 3, 32
 LENGTHS = (64, 128, 256, 512, 1024, 2048)  # at width 64
 WIDTHS = (32, 64, 128, 256, 512, 1024)  # at length 128
-CROSSING = {64: (16, 32, 64, 128, 256), 256: (32, 64, 128, 256, 512)}
+CROSSING = {64: (16, 32, 64, 128), 256: (64, 128, 256, 512)}
 BATCHES = (1, 16)
 ROUNDS = 3
 
