@@ -26,8 +26,13 @@ import torch
 from torch import Tensor, nn
 
 import transformer
+import transformer.complexity
 from bookkit import reference
-from bookkit.report import CheckFailed, Exam, Report
+from bookkit.adam import adam, our_moves
+from bookkit.cost_checks import costs, dependent_steps, our_costs, table1
+from bookkit.flops import flops, our_flops
+from bookkit.regularization import smoothed_target as smoothed_target
+from bookkit.report import CheckFailed, Exam, Report, outcome
 from transformer import training
 from transformer.data import batches
 
@@ -330,9 +335,9 @@ def embedding(
             right,
         )
     if untrained:
-        with torch.no_grad():
-            every = call(mine, torch.arange(vocab)[None])
-        size = every.double().pow(2).mean().sqrt().item()
+        every = outcome(exam.mine, (torch.arange(vocab)[None],))
+        ran = isinstance(every, Tensor)
+        size = every.double().pow(2).mean().sqrt().item() if ran else math.nan
         positions = math.sqrt(0.5)
         exam.true(
             "at the start, vectors are about as large as positions",
@@ -1178,9 +1183,16 @@ _CHECKS: dict[str, Callable[..., Report]] = {
         training.NoamScheduler, **(dict(call=scheduler_rate) | o)
     ),
     "optimizer": _check_optimizer,
+    "adam": lambda _, **o: adam(our_moves, **o),
     "shift": lambda _, **o: shift(batches.shift, **o),
     "model": _check_model,
     "greedy_decode": _check_decoding,
+    "costs": lambda _, **o: costs(our_costs, **o),
+    "dependent_steps": lambda _, **o: dependent_steps(
+        transformer.complexity.dependent_steps, **o
+    ),
+    "table1": lambda _, **o: table1(**o),
+    "flops": lambda _, **o: flops(our_flops, **o),
 }
 
 

@@ -1088,6 +1088,8 @@ def _scale(ax: Axes, axis: Any, scale: str, x: np.ndarray) -> None:
     if axis is ax.xaxis and len(x) <= 10:
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.minorticks_off()
+    elif base == 2:
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def relations(
@@ -1219,3 +1221,819 @@ def _arrow(
 ) -> None:
     look = dict(arrowstyle="-|>", mutation_scale=9, color=colour, linewidth=width)
     ax.annotate("", end, start, arrowprops={**look, "shrinkA": 0, "shrinkB": 0})
+
+
+def norm_places() -> Figure:
+    """Where the norm stands: after the sum, and before the sub-layer."""
+    post = ("sub-layer", "+", "LayerNorm")
+    pre = ("LayerNorm", "sub-layer", "+")
+    with style():
+        made, axes = blank(2.9, layout="none")
+        (ax,) = axes.flat
+        made.subplots_adjust(0, 0, 1, 1)
+        ax.set(xlim=(0, 7), ylim=(0, 2.9))
+        ax.set_axis_off()
+        _connection(
+            ax, 1.75, post, "post-norm, as printed", "LayerNorm(x + Sublayer(x))"
+        )
+        _connection(ax, 0.3, pre, "pre-norm", "x + Sublayer(LayerNorm(x))")
+    made.alt = (
+        "Two drawings of a residual connection around a sub-layer. Post-norm, as"
+        " printed: x goes through the sub-layer, x is added, LayerNorm stands on the"
+        " way of the sum. Pre-norm: LayerNorm stands before the sub-layer, and the"
+        " way of x past both is free"
+    )
+    return made
+
+
+def _connection(
+    ax: Axes, y: float, parts: Sequence[str], name: str, formula: str
+) -> None:
+    """One residual connection from left to right, x passing below."""
+    middle, low, x = y + 0.32, y - 0.08, 0.75
+    title = dict(va="center", size=10)
+    ax.text(0.2, y + 0.82, name, fontweight="bold", **title)
+    ax.text(6.8, y + 0.82, formula, ha="right", color=QUIET, **title)
+    ax.text(0.3, middle, "x", ha="center", va="center", size=11)
+    fork = 0.6
+    ax.plot([0.42, x], [middle, middle], "-", color=INK, lw=1.4)
+    ax.plot(fork, middle, "o", color=COLOURS[1], ms=5, zorder=3)
+    for part in parts:
+        if part == "+":
+            _arrow(ax, (x, middle), (x + 0.32, middle))
+            centre = x + 0.48
+            ax.add_patch(Circle((centre, middle), 0.16, fc=CARD, ec=INK, lw=1.4))
+            ax.text(centre, middle, "+", ha="center", va="center", size=12)
+            path = ([fork, fork, centre, centre], [middle, low, low, middle - 0.34])
+            ax.plot(*path, "-", color=COLOURS[1], lw=2.2)
+            end = (centre, middle - 0.16)
+            _arrow(ax, (centre, middle - 0.35), end, colour=COLOURS[1], width=2.2)
+            x = centre + 0.16
+            continue
+        _arrow(ax, (x, middle), (x + 0.4, middle))
+        norm = part == "LayerNorm"
+        box = FancyBboxPatch(
+            (x + 0.4, middle - 0.22),
+            1.4,
+            0.44,
+            boxstyle="round,pad=0,rounding_size=0.06",
+        )
+        box.set(facecolor=CARD, edgecolor=ACCENT if norm else QUIET, linewidth=1.5)
+        ax.add_patch(box)
+        ax.text(x + 1.1, middle, part, ha="center", va="center", size=10)
+        x += 1.8
+    _arrow(ax, (x, middle), (6.6, middle))
+
+
+def by_layer(
+    panels: Mapping[str, Mapping[str, Any]],
+    *,
+    ylabel: str,
+    yscale: str = "linear",
+    xlabel: str = "layer",
+) -> Figure:
+    """A number for each layer of a stack, with a band over seeds.
+
+    Args:
+        panels: from titles to lines; a line's name to (layers,) or
+            (seeds, layers). Panels may have unequally many layers and
+            share one vertical axis.
+        ylabel: with its unit.
+        yscale: "linear" or "log".
+        xlabel: what is counted from 1.
+
+    Raises:
+        ValueError: more lines in a panel than can be told apart.
+    """
+    seeds = 1
+    with style():
+        made, axes = blank(3.3, 1, len(panels), sharey=True)
+        for ax, (title, values) in zip(axes[0], panels.items(), strict=True):
+            _at_most(len(COLOURS), len(values), "lines")
+            for index, (name, measured) in enumerate(values.items()):
+                runs = np.atleast_2d(_array(measured))
+                layers = np.arange(1, runs.shape[1] + 1)
+                seeds = max(seeds, len(runs))
+                colour = COLOURS[index]
+                look = dict(color=colour, linestyle=DASHES[index])
+                every = max(1, len(layers) // 9)
+                ax.plot(
+                    layers,
+                    runs.mean(0),
+                    marker=MARKERS[index],
+                    markevery=every,
+                    label=name,
+                    **look,
+                )
+                if len(runs) > 1:
+                    ax.fill_between(
+                        layers,
+                        runs.min(0),
+                        runs.max(0),
+                        color=colour,
+                        alpha=0.18,
+                        linewidth=0,
+                    )
+            ax.set_title(title)
+            ax.set_xlabel(xlabel)
+            ax.xaxis.set_major_locator(MaxNLocator(7, integer=True, min_n_ticks=2))
+            ax.set_yscale(yscale)
+        axes[0, 0].set_ylabel(ylabel)
+        handles = axes[0, 0].get_legend_handles_labels()
+        note = f"band: lowest to highest of {seeds} seeds" if seeds > 1 else None
+        made.legend(
+            *handles,
+            loc="outside upper left",
+            ncols=len(handles[0]),
+            title=note,
+            title_fontsize=9,
+            alignment="left",
+        )
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    made.alt = (
+        f"{ylabel} for each {xlabel}: {', '.join(names)}; in panels for"
+        f" {', '.join(panels)}"
+    )
+    return made
+
+
+# --- heads ---------------------------------------------------------------
+
+# A light shade for each token, apart in grey as well.
+BLOCKS = ("#9fc9e3", "#f6d9a8", "#5b9dc6", "#fdf3e1", "#c9cdd2")
+
+
+def head_blocks(
+    numbered: Any, cuts: Mapping[str, Any], tokens: Sequence[str]
+) -> Figure:
+    """Where the entries of a table go when it is cut into heads.
+
+    Args:
+        numbered: (token, width), its entries numbered from 0 on, row
+            by row, so that a number says where it came from.
+        cuts: from titles to the same entries, (heads, row, column).
+        tokens: a label for each row of the table, five at most.
+
+    Raises:
+        ValueError: naming the axis whose size does not fit.
+    """
+    table = _matrix(_array(numbered), "numbered")
+    rows, width = table.shape
+    _fits("tokens", len(tokens), "rows of numbered", rows)
+    _at_most(len(BLOCKS), rows, "tokens")
+    parts = {title: _panels(cut, f"cuts[{title!r}]") for title, cut in cuts.items()}
+    cells = sum(len(cut) * (cut.shape[2] + 0.5) + 1 for cut in parts.values()) - 1.5
+    side = (WIDTH - 0.2) / cells
+    below = max(cut.shape[1] for cut in parts.values())
+    with style():
+        made, axes = blank((rows + below) * side + 1.5, layout="none")
+        (ax,) = axes.flat
+        made.subplots_adjust(0, 0, 1, 1)
+        ax.set(xlim=(0, WIDTH), ylim=((rows + below) * side + 1.5, 0))
+        ax.set_axis_off()
+        left = (WIDTH - width * side) / 2
+        ax.text(left, 0.3, "one row a token: (length, d_model)")
+        _blocks(ax, left, 0.4, side, table, width)
+        for row, token in enumerate(tokens):
+            place = (left - 0.1, 0.4 + (row + 0.5) * side)
+            ax.text(*place, token, ha="right", va="center", size=9.5)
+        left, top = 0.1, 0.4 + rows * side + 0.9
+        for title, cut in parts.items():
+            ax.text(left, top - 0.38, title)
+            for head, entries in enumerate(cut):
+                ax.text(left, top - 0.1, f"head {head + 1}", size=9, color=QUIET)
+                _blocks(ax, left, top, side, entries, width)
+                left += (cut.shape[2] + 0.5) * side
+            left += side
+    made.alt = (
+        f"A table of {rows} tokens by {width} numbered entries, a colour for each"
+        f" token, and below it what becomes of the entries: {'; '.join(parts)}"
+    )
+    return made
+
+
+def _blocks(
+    ax: Axes, left: float, top: float, side: float, entries: np.ndarray, width: int
+) -> None:
+    """A table of entries, each in the colour of the row it came from."""
+    for (row, column), entry in np.ndenumerate(entries):
+        x, y = left + column * side, top + row * side
+        colour = BLOCKS[int(entry) // width]
+        ax.add_patch(
+            Rectangle((x, y), side, side, facecolor=colour, edgecolor=CARD, lw=1.2)
+        )
+        middle = (x + side / 2, y + side / 2)
+        ax.text(*middle, f"{entry:.0f}", ha="center", va="center", size=8.5)
+
+
+def multi_head_steps(attention: Any, x: Any, tokens: Sequence[str]) -> Figure:
+    """Figure 2, right, with its numbers: from Linear to Linear.
+
+    Args:
+        attention: a `MultiHeadAttention`.
+        x: (1, token, d_model): queries, keys and values are made of it.
+        tokens: a label for each.
+
+    Raises:
+        ValueError: there are not as many tokens as labels.
+    """
+    _fits("tokens", len(tokens), "rows of x", x.size(1))
+    q, k, v = (
+        attention.split_heads(project(x)).detach()
+        for project in (
+            attention.project_query,
+            attention.project_key,
+            attention.project_value,
+        )
+    )
+    done = attention.attend(q, k, v).detach()
+    joined = attention.merge_heads(done).detach()
+    output = attention.project_output(joined).detach()
+    columns = {
+        "1  Linear: queries": q,
+        "1  Linear: keys": k,
+        "1  Linear: values": v,
+        "2  Attention": done,
+    }
+    heads = done.size(1)
+    down = len(tokens) * 0.36 + 0.28
+    with style():
+        made, _ = blank((heads + 1) * down + 0.7, layout="none")
+        made.clear()
+        grid = made.add_gridspec(heads + 1, len(columns))
+        for across, (title, tables) in enumerate(columns.items()):
+            most = float(tables.abs().max())
+            for head in range(heads):
+                ax = made.add_subplot(grid[head, across])
+                names = () if across else tokens
+                _numbers(ax, tables[0, head], most, names, ())
+                ax.set_title("" if head else title)
+                ax.set_ylabel("" if across else f"head {head + 1}")
+        left = made.add_subplot(grid[heads, :2])
+        right = made.add_subplot(grid[heads, 2:])
+        most = float(joined.abs().max())
+        width = range(1, joined.size(-1) + 1)
+        _numbers(left, joined[0], most, tokens, width)
+        for head in range(1, heads):
+            left.axvline(head * done.size(-1), color=INK, linewidth=1.6)
+        left.set_title("3  Concat: head 1 | head 2" if heads == 2 else "3  Concat")
+        left.set_ylabel("all heads")
+        width = range(1, output.size(-1) + 1)
+        _numbers(right, output[0], float(output.abs().max()), (), width)
+        right.set_title("4  Linear: times $W^O$")
+        for ax in (left, right):
+            ax.set_xlabel("column")
+        for ax in made.axes:
+            _legible(ax)
+        made.set_layout_engine("compressed")
+    made.alt = (
+        f"Tables for {len(tokens)} tokens, blue above 0 and orange below: for each"
+        f" of {heads} heads queries, keys, values and what attention makes of them;"
+        " below, the heads' outputs side by side, and these times W^O"
+    )
+    return made
+
+
+def _legible(ax: Axes) -> None:
+    """Digits dark or white, whichever stands out more from their cell.
+
+    Seaborn writes white from a middle tone on, where dark is clearer.
+    """
+    (cells,) = ax.collections
+    dark = seaborn.utils.relative_luminance(INK) + 0.05
+    for text, colour in zip(ax.texts, cells.get_facecolors(), strict=True):
+        ground = seaborn.utils.relative_luminance(colour) + 0.05
+        text.set_color("white" if 1.05 / ground > ground / dark else INK)
+
+
+def _numbers(
+    ax: Axes, table: Any, most: float, rows: Sequence[str], columns: Sequence
+) -> None:
+    """A table of signed numbers with one digit after the point."""
+    values = _array(table)
+    words = [f"{value + 0.0:.1f}".replace("-", "−") for value in values.round(1).flat]
+    _heatmap(
+        ax,
+        values,
+        SIGNED,
+        (-most, most),
+        rows,
+        columns,
+        annot=np.reshape(words, values.shape),
+        fmt="",
+        annot_kws={"size": 8},
+        linewidths=0.6,
+        linecolor=CARD,
+    )
+
+
+def tables(
+    panels: Mapping[str, Any],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    row_label: str = "token",
+    column_label: str = "component",
+    across: int = 2,
+    signed: bool = True,
+) -> Figure:
+    """Small tables with their numbers, in one set of shades.
+
+    Args:
+        panels: from titles to tables, each (rows, columns).
+        rows, columns: their labels.
+        row_label, column_label: what the labels are.
+        across: tables side by side.
+        signed: blue above 0 and orange below; else light for 0 and
+            dark for large.
+
+    Raises:
+        ValueError: naming the table and the axis that does not fit.
+    """
+    shown = {name: _matrix(_array(table), name) for name, table in panels.items()}
+    for name, table in shown.items():
+        _fits("rows", len(rows), f"rows of {name!r}", table.shape[0])
+        _fits("columns", len(columns), f"columns of {name!r}", table.shape[1])
+    most = max(float(np.abs(table).max()) for table in shown.values())
+    across = min(across, len(shown))
+    down = math.ceil(len(shown) / across)
+    with style():
+        height = down * (len(rows) * 0.36 + 0.75) + 0.2
+        made, axes = blank(height, down, across, layout="none")
+        for ax in axes.flat[len(shown) :]:
+            ax.set_axis_off()
+        for index, (ax, (name, table)) in enumerate(
+            zip(axes.flat, shown.items(), strict=False)
+        ):
+            left = index % across == 0
+            labels = rows if left else ()
+            if signed:
+                _numbers(ax, table, most, labels, columns)
+            else:
+                _heatmap(
+                    ax,
+                    table,
+                    SHADES,
+                    (0, most),
+                    labels,
+                    columns,
+                    annot=True,
+                    fmt=".2f",
+                    annot_kws={"size": 9},
+                    linewidths=0.6,
+                    linecolor=CARD,
+                )
+                ax.set_aspect("auto")
+                ax.tick_params(axis="x", labelrotation=0)
+            ax.set_title(name)
+            ax.set_xlabel(column_label if index + across >= len(shown) else "")
+            ax.set_ylabel(row_label if left else "")
+        made.set_layout_engine("constrained" if not signed else "compressed")
+    colours = "blue above 0, orange below" if signed else "the darker, the larger"
+    named = "; ".join(name for name in shown if name)
+    made.alt = (
+        f"{len(shown)} tables of numbers, {colours}, {row_label} down"
+        f" ({', '.join(map(str, rows))}) and {column_label} across"
+        f"{': ' if named else ''}{named}"
+    )
+    return made
+
+
+def dependency_graphs(graphs: Mapping[str, Mapping[str, Sequence[str]]]) -> Figure:
+    """What is computed from what, side by side; one way from x1 to the end.
+
+    Args:
+        graphs: from names to graphs. A graph says of each step, such
+            as "h2", what it is computed from, such as ["x2", "h1"].
+            The letter is the row, from the bottom up, and the number
+            the column. Steps stand after those that they need.
+    """
+    with style():
+        made, axes = blank(2.3, 1, len(graphs), layout="none")
+        made.subplots_adjust(0.01, 0.02, 0.99, 0.87, wspace=0.06)
+        for ax, (name, needs) in zip(axes.flat, graphs.items(), strict=True):
+            steps = [*dict.fromkeys(sum(needs.values(), [])), *needs]
+            rows = list(dict.fromkeys(sorted((s[0] for s in steps), key="xabhy".find)))
+            place = {s: (int(s[1:]), 1.5 * rows.index(s[0])) for s in steps}
+            way = _way("x1", list(needs)[-1], needs)
+            for step, earlier in needs.items():
+                for other in earlier:
+                    marked = (other, step) in way
+                    _edge(ax, place[other], place[step], marked)
+            for step, (x, y) in place.items():
+                on_it = any(step in edge for edge in way)
+                ax.add_patch(
+                    Circle(
+                        (x, y),
+                        0.3,
+                        facecolor=ACCENT if on_it else CARD,
+                        edgecolor=ACCENT if on_it else QUIET,
+                        linewidth=1.2,
+                        zorder=3,
+                    )
+                )
+                letters = f"{step[0]}$_{step[1:]}$"
+                ax.text(
+                    *(x, y - 0.02),
+                    letters,
+                    ha="center",
+                    va="center",
+                    size=9.5,
+                    color=CARD if on_it else INK,
+                    zorder=4,
+                )
+            arrows = "1 arrow" if len(way) == 1 else f"{len(way)} arrows"
+            ax.set_title(f"{name}: {arrows}", loc="center")
+            columns = max(x for x, _ in place.values())
+            ax.set(xlim=(0.5, columns + 0.5), ylim=(-0.4, 3.4), aspect="equal")
+            ax.set_axis_off()
+    made.alt = (
+        f"{len(graphs)} graphs of what is computed from what, the way from the"
+        f" first input to the last output marked: {', '.join(graphs)}"
+    )
+    return made
+
+
+def _way(start: str, end: str, needs: Mapping) -> list[tuple[str, str]]:
+    """The arrows of a shortest way from start to end."""
+    ways: dict[str, list] = {start: []}
+    for step, earlier in needs.items():
+        reached = [[*ways[other], (other, step)] for other in earlier if other in ways]
+        if reached:
+            ways[step] = min(reached, key=len)
+    return ways[end]
+
+
+def _edge(ax: Axes, start: tuple, end: tuple, marked: bool) -> None:
+    look = dict(arrowstyle="-|>", mutation_scale=7, shrinkA=8.5, shrinkB=8.5)
+    look |= dict(color=ACCENT, linewidth=2.0) if marked else {}
+    look = dict(color="#a9b1ba", linewidth=0.9) | look
+    ax.annotate("", end, start, arrowprops=look, zorder=2 if marked else 1)
+
+
+# --- text and batches ----------------------------------------------------
+
+
+def pieces(rows: Mapping[str, Sequence[Sequence[str]]], *, label: str) -> Figure:
+    """Words cut into pieces, a row for each way to cut them.
+
+    Args:
+        rows: from the name of a row to the words, each a list of its
+            pieces. All rows cut the same words.
+        label: what the names of the rows are.
+
+    Raises:
+        ValueError: a row with another number of words.
+    """
+    first = next(iter(rows.values()))
+    words = ["".join(parts) for parts in first]
+    starts = np.cumsum([0, *(len(word) + 1.5 for word in words)])
+    with style():
+        made, axes = blank(0.36 * len(rows) + 0.6)
+        (ax,) = axes.flat
+        for y, (name, cut) in enumerate(rows.items()):
+            _fits(f"rows[{name!r}]", len(cut), "words", len(words))
+            for x, parts in zip(starts, cut, strict=False):
+                for part in parts:
+                    box = FancyBboxPatch(
+                        (x + 0.08, y - 0.33),
+                        len(part) - 0.16,
+                        0.66,
+                        boxstyle="round,pad=0,rounding_size=0.12",
+                        mutation_aspect=0.5,
+                        facecolor="#dcebf5",
+                        edgecolor=ACCENT,
+                        linewidth=0.9,
+                    )
+                    ax.add_patch(box)
+                    ax.text(
+                        *(x + len(part) / 2, y),
+                        part,
+                        family="monospace",
+                        ha="center",
+                        va="center_baseline",
+                        size=8.5,
+                    )
+                    x += len(part)
+        ax.set(xlim=(-0.3, starts[-1] - 1.2), ylim=(len(rows) - 0.4, -0.6))
+        ax.set_yticks(range(len(rows)), list(rows))
+        ax.set_ylabel(label)
+        ax.set_xticks([])
+        ax.tick_params(length=0)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+    made.alt = (
+        f"The words {', '.join(word.strip('▁') for word in words)} cut into"
+        f" pieces, a row for each {label}: {', '.join(rows)}"
+    )
+    return made
+
+
+def histogram(
+    values: Mapping[str, Any],
+    *,
+    label: str,
+    bin_width: float = 1.0,
+    marks: Mapping[str, float] | None = None,
+    start: float = 0.0,
+) -> Figure:
+    """How often which number comes, as outlines over each other.
+
+    Args:
+        values: from names to numbers; five at most.
+        label: of the numbers, with their unit.
+        bin_width: of the bins, which begin at `start`.
+        marks: from words to where they stand on the axis.
+        start: where the axis begins.
+    """
+    _at_most(len(COLOURS), len(values), "outlines")
+    given = {name: _array(numbers) for name, numbers in values.items()}
+    highest = max(numbers.max() for numbers in given.values())
+    edges = np.arange(start, highest + bin_width + 1e-9, bin_width)
+    marks = marks or {}
+    with style():
+        made, axes = blank()
+        (ax,) = axes.flat
+        for index, (name, numbers) in enumerate(given.items()):
+            share = np.histogram(numbers, edges)[0] / len(numbers)
+            ax.stairs(
+                share,
+                edges,
+                color=COLOURS[index],
+                linestyle=DASHES[index],
+                linewidth=1.6,
+                label=name,
+            )
+            if index == 0:
+                ax.stairs(share, edges, color=COLOURS[0], alpha=0.13, fill=True)
+        end = max([edges[-1], *(1.06 * at for at in marks.values())])
+        ax.set(xlim=(start, end), ylim=(0, None))
+        for words, at in marks.items():
+            ax.axvline(at, color=INK, linewidth=1.1, linestyle=(0, (2, 2)))
+            ax.annotate(
+                words,
+                (at, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(-4, -2),
+                textcoords="offset points",
+                rotation=90,
+                ha="right",
+                va="top",
+                size=9.5,
+            )
+        ax.set_xlabel(label)
+        ax.set_ylabel("share of all")
+        if len(given) > 1:
+            made.legend(loc="outside upper left", ncols=len(given))
+    made.alt = f"Histogram of {label}: {', '.join(given)}" + (
+        f"; marked: {', '.join(marks)}" if marks else ""
+    )
+    return made
+
+
+def batch_blocks(batches: Mapping[str, Sequence[Sequence[int]]]) -> Figure:
+    """Batches as blocks: a row for each sequence, padding hatched.
+
+    Args:
+        batches: from the name of a row of blocks to its batches, each
+            the lengths of its sequences.
+    """
+    gap = 2
+    rows = {name: [list(map(int, b)) for b in row] for name, row in batches.items()}
+    widths = [sum(max(b) + gap for b in row) - gap for row in rows.values()]
+    heights = [max(map(len, row)) for row in rows.values()]
+    unit = min(0.16, (WIDTH - 0.4) / max(widths))
+    with style():
+        height = unit * sum(heights) + 0.5 * len(rows) + 0.35
+        made = Figure(figsize=(WIDTH, height))
+        FigureCanvasAgg(made)
+        top = height - 0.36
+        for (name, row), tall, wide in zip(rows.items(), heights, widths, strict=True):
+            place = (0.15, top - unit * tall, unit * wide, unit * tall)
+            ax = made.add_axes(
+                (
+                    place[0] / WIDTH,
+                    place[1] / height,
+                    place[2] / WIDTH,
+                    place[3] / height,
+                )
+            )
+            left = 0
+            for lengths in row:
+                columns = max(lengths)
+                for y, length in enumerate(lengths):
+                    at = (y + 0.06, 0.88)
+                    ax.broken_barh([(left, length)], at, facecolor=ACCENT)
+                    ax.broken_barh(
+                        [(left + length, columns - length)],
+                        at,
+                        facecolor="#eceff1",
+                        edgecolor="#9aa3ad",
+                        hatch="/////",
+                        linewidth=0,
+                    )
+                left += columns + gap
+            ax.set(xlim=(0, wide), ylim=(tall, 0))
+            ax.set_axis_off()
+            made.text(0.15 / WIDTH, (top + 0.08) / height, name, size=10.5)
+            top -= unit * tall + 0.5
+        token = Patch(facecolor=ACCENT, label="token")
+        padding = Patch(
+            facecolor="#eceff1", edgecolor="#9aa3ad", hatch="/////", label="padding"
+        )
+        made.legend(
+            handles=[token, padding],
+            loc="lower left",
+            bbox_to_anchor=(0.1 / WIDTH, 0.0),
+            ncols=2,
+            borderaxespad=0.2,
+        )
+    made.alt = (
+        "Batches as blocks, a row for each sequence, tokens filled and padding"
+        f" hatched: {'; '.join(rows)}"
+    )
+    return made
+
+
+def dropout_places(counts: Mapping[str, int], rate: float) -> Figure:
+    """The ways through the model, and where dropout was found on them.
+
+    Args:
+        counts: dropouts of one pass, from the five places of
+            `bookkit.regularization` to numbers.
+        rate: that all of them have.
+    """
+    rows = {
+        "embedding": ("look up", "+ positions", "embedding sums"),
+        "attention": (
+            "scores, softmax",
+            "attention weights",
+            "values V, $W^O$",
+            "attention output",
+            "+",
+        ),
+        "feed-forward": (
+            "W₁, ReLU",
+            "inside feed-forward",
+            "W₂",
+            "feed-forward output",
+            "+",
+        ),
+    }
+    with style():
+        made, axes = blank(4.0, layout="none")
+        (ax,) = axes.flat
+        made.subplots_adjust(0, 0, 1, 1)
+        ax.set(xlim=(0, 7), ylim=(0, 4.0))
+        ax.set_axis_off()
+        for index, (name, stops) in enumerate(rows.items()):
+            y = 3.35 - 1.3 * index
+            ax.text(0.15, y + 0.4, name, fontweight="bold", size=10)
+            start = "x" if "+" in stops else "ids"
+            ax.text(0.27, y, start, ha="center", va="center", size=10.5)
+            x = 0.42
+            for stop in stops:
+                if stop in counts:
+                    x = _dropout(ax, x, y, counts[stop], rate)
+                elif stop == "+":
+                    x = _sum(ax, x, y, fork=0.5, low=y - 0.6)
+                    x = _way_box(ax, x, y, "LayerNorm", 1.02, ACCENT)
+                else:
+                    x = _way_box(ax, x, y, stop, 1.26, QUIET)
+            _arrow(ax, (x, y), (x + 0.3, y))
+            if "+" not in stops:
+                ax.text(x + 0.38, y, "first layer", va="center", size=10)
+    places = {
+        "found": [name for name, count in counts.items() if count],
+        "not found": [name for name, count in counts.items() if not count],
+    }
+    said = "; ".join(f"{key}: {', '.join(names)}" for key, names in places.items())
+    made.alt = (
+        "Three ways from left to right, embedding, attention and feed-forward,"
+        " with a filled dot where dropout was found and an empty one where it was"
+        f" not, before x is added and the sum normalised; {said}"
+    )
+    return made
+
+
+def _way_box(
+    ax: Axes, x: float, y: float, name: str, width: float, colour: str
+) -> float:
+    """An arrow and a box; where the box ends."""
+    _arrow(ax, (x, y), (x + 0.2, y))
+    box = FancyBboxPatch(
+        (x + 0.2, y - 0.2), width, 0.4, boxstyle="round,pad=0,rounding_size=0.06"
+    )
+    box.set(facecolor=CARD, edgecolor=colour, linewidth=1.5)
+    ax.add_patch(box)
+    middle = x + 0.2 + width / 2
+    ax.text(middle, y, name, ha="center", va="center", size=9.5)
+    return x + 0.2 + width
+
+
+def _dropout(ax: Axes, x: float, y: float, count: int, rate: float) -> float:
+    """An arrow and a dot, filled if there is dropout; where it ends."""
+    _arrow(ax, (x, y), (x + 0.2, y))
+    colour = COLOURS[1] if count else QUIET
+    dot = Circle((x + 0.34, y), 0.14, ec=colour, lw=1.5)
+    dot.set(facecolor=colour if count else CARD, linestyle="-" if count else ":")
+    ax.add_patch(dot)
+    says = f"{count} × {rate:g}" if count else "none"
+    look = dict(color=INK if count else QUIET, size=9.5)
+    if count:
+        look["fontweight"] = "bold"
+    ax.text(x + 0.34, y - 0.3, says, ha="center", va="center", **look)
+    return x + 0.48
+
+
+def _sum(ax: Axes, x: float, y: float, *, fork: float, low: float) -> float:
+    """An arrow and a plus, to which what forked off comes from below."""
+    _arrow(ax, (x, y), (x + 0.2, y))
+    centre = x + 0.34
+    ax.add_patch(Circle((centre, y), 0.14, fc=CARD, ec=INK, lw=1.4))
+    ax.text(centre, y, "+", ha="center", va="center", size=11)
+    ax.plot(fork, y, "o", color=QUIET, ms=4, zorder=3)
+    way = ([fork, fork, centre, centre], [y, low, low, y - 0.3])
+    ax.plot(*way, "-", color=QUIET, lw=1.2)
+    _arrow(ax, (centre, y - 0.31), (centre, y - 0.14), colour=QUIET, width=1.2)
+    return x + 0.48
+
+
+def confidence_curve(
+    losses: Mapping[str, Any],
+    probability: Any,
+    *,
+    ylabel: str = "loss (nats)",
+) -> Figure:
+    """Loss against what the gold token is given; a ring at the minimum.
+
+    Args:
+        losses: from names to (points,); five at most.
+        probability: (points,), of the gold token, between 0 and 1.
+        ylabel: of the losses, with their unit.
+    """
+    _at_most(len(COLOURS), len(losses), "lines")
+    x = _array(probability)
+    with style():
+        made, axes = blank()
+        (ax,) = axes.flat
+        for index, (name, loss) in enumerate(losses.items()):
+            loss = _array(loss)
+            _fits(f"losses[{name!r}]", len(loss), "probabilities", len(x))
+            look = dict(color=COLOURS[index], clip_on=False)
+            ax.plot(x, loss, linestyle=DASHES[index], label=name, **look)
+            best = int(loss.argmin())
+            if 0 < best < len(x) - 1:
+                ax.plot(x[best], loss[best], "o", mfc=CARD, mew=1.8, ms=8, **look)
+        ax.set_xscale("logit")
+        ticks = [0.1, 0.5, 0.9, 0.99, 0.999, 0.9999]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+        ax.set_xlim(x[0], x[-1])
+        ax.set_ylim(0, None)
+        ax.set_xlabel("probability given to the gold token")
+        ax.set_ylabel(ylabel)
+        ax.legend()
+    made.alt = (
+        f"{ylabel} over the probability of the gold token, stretched towards 1:"
+        f" {', '.join(losses)}; a ring at each lowest point inside"
+    )
+    return made
+
+
+def reliability(curves: Mapping[str, Any], *, least: int = 1) -> Figure:
+    """Share of tokens that are right against how sure the model was.
+
+    Args:
+        curves: from names to (seeds, bins, 3): mean confidence,
+            accuracy and number of tokens of each bin. A bin without
+            tokens is left out.
+        least: tokens that a dot must stand for.
+    """
+    _at_most(len(COLOURS), len(curves), "lines")
+    with style():
+        made, axes = blank(4.3)
+        (ax,) = axes.flat
+        ax.plot([0, 1], [0, 1], color=QUIET, lw=1, ls=(0, (2, 2)), label="just right")
+        for index, (name, table) in enumerate(curves.items()):
+            table = _array(table)
+            sure, right, tokens = table[..., 0], table[..., 1], table[..., 2]
+            look = dict(color=COLOURS[index], marker=MARKERS[index])
+            shown = tokens >= least
+            each = dict(ls="", ms=4, alpha=0.35, mew=0, clip_on=False)
+            ax.plot(sure[shown], right[shown], **look, **each)
+            total = tokens.sum(0)
+            kept = total >= least
+            middle = [
+                (part * tokens).sum(0)[kept] / total[kept] for part in (sure, right)
+            ]
+            ax.plot(*middle, **look, ls=DASHES[index], label=name, clip_on=False)
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set_xlabel("confidence (largest probability)")
+        ax.set_ylabel("accuracy (share right)")
+        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1))
+    made.alt = (
+        "Accuracy over confidence in bins, a small mark for each seed and a line"
+        f" through all: {', '.join(curves)}; the diagonal is just right"
+    )
+    return made

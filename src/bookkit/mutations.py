@@ -20,7 +20,7 @@ from torch.optim import Adam
 
 import transformer
 from bookkit.using import replaced
-from transformer import decoding, encoder_decoder, training
+from transformer import complexity, decoding, encoder_decoder, table1, training
 from transformer.variants import NormAndAdd, sinusoids
 
 
@@ -178,6 +178,11 @@ class SplitWithoutTranspose(transformer.MultiHeadAttention):
         return x.reshape(len(x), self.heads, x.size(1), -1)
 
 
+class NoTransposeAtAll(MergeWithoutTranspose):
+    def split_heads(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), self.heads, x.size(1), -1)
+
+
 class HeadsInnermost(transformer.MultiHeadAttention):
     def split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.heads)).movedim(-1, 1)
@@ -212,6 +217,11 @@ for name, says, heads in (
         "split_without_transpose",
         "heads are split by a reshape without the transpose",
         SplitWithoutTranspose,
+    ),
+    (
+        "no_transpose_at_all",
+        "heads are split and merged by reshapes, without any transpose",
+        NoTransposeAtAll,
     ),
     (
         "heads_innermost",
@@ -684,6 +694,16 @@ def loss_with(
     return ChangedLoss
 
 
+class SmoothingAtPadding(training.LabelSmoothingLoss):
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        log_p, real = logits.log_softmax(-1), target != self.pad_id
+        gold = log_p.gather(-1, target[..., None])[..., 0]
+        others = (log_p.sum(-1) - gold) / (logits.size(-1) - 1)
+        own = ((1 - self.smoothing) * gold)[real].sum()
+        shared = self.smoothing * others.sum()  # at padding too
+        return -(own + shared) / real.sum().clamp(min=1)
+
+
 for name, says, changed in (
     (
         "loss_counts_padding",
@@ -710,6 +730,11 @@ for name, says, changed in (
         "no_smoothing",
         "labels are not smoothed",
         loss_with(share=lambda eps, v: 0.0),
+    ),
+    (
+        "smoothing_at_padding",
+        "padding is masked for the gold token's part of the loss alone",
+        SmoothingAtPadding,
     ),
 ):
     add("loss", name, says, LabelSmoothingLoss=changed)
@@ -860,3 +885,198 @@ add(
     "decoding starts from PAD, training from BOS",
     greedy_decode=starts_from_padding,
 )
+
+
+# --- what layers cost and how far they reach, section 4 ----------------
+
+_convolutional_layer = table1.convolutional_layer
+
+
+def state_not_carried(x: Tensor, weight: Tensor) -> Tensor:
+    """Every step starts from zeros, so that all could run at once."""
+    both = torch.cat([x, torch.zeros_like(x)], dim=-1)
+    return (both @ weight).tanh()
+
+
+def window_by_mask(x: Tensor, r: int) -> Tensor:
+    """All scores are computed; all but r of a row are hidden."""
+    near = torch.ones(x.size(-2), x.size(-2), dtype=torch.bool)
+    near = near.tril().triu(1 - r)
+    output, _ = transformer.scaled_dot_product_attention(
+        x, x, x, near, return_weights=True
+    )
+    return output
+
+
+for name, says, objects in (
+    (
+        "state_not_carried",
+        "the recurrence starts from zeros at every step",
+        dict(recurrent_layer=state_not_carried),
+    ),
+    (
+        "dilation_forgotten",
+        "the kernel's positions stand side by side whatever the dilation",
+        dict(
+            convolutional_layer=lambda x, kernel, dilation=1: _convolutional_layer(
+                x, kernel
+            )
+        ),
+    ),
+    (
+        "window_by_mask",
+        "restricted attention computes all scores and hides most: nothing is saved",
+        dict(restricted_layer=window_by_mask),
+    ),
+    (
+        "window_ignored",
+        "restricted attention sees everything before",
+        dict(restricted_layer=lambda x, r: window_by_mask(x, x.size(-2))),
+    ),
+):
+    add("Table 1", name, says, **objects)
+
+
+def values_not_counted(n: int, d: int) -> complexity.Cost:
+    return complexity.Cost(n * n * d, sequential=2, path=1)
+
+
+def shortest_chain(needs, counts=lambda _: True) -> int:
+    shortest: dict = {}
+    for step, earlier in needs.items():
+        before = [shortest.get(other, 0) for other in earlier]
+        shortest[step] = min(before, default=0) + counts(step)
+    return max(shortest.values(), default=0)
+
+
+add(
+    "costs",
+    "values_not_counted",
+    "self-attention is counted without the weighted sum of the values",
+    self_attention=values_not_counted,
+)
+add(
+    "dependent steps",
+    "shortest_chain",
+    "a step is taken to wait for the first that it needs, not for the last",
+    dependent_steps=shortest_chain,
+)
+
+
+# --- Adam's update, section 5.3 ----------------------------------------
+
+
+def adam_with(
+    *,
+    corrected: bool = True,
+    swapped: bool = False,
+    root: Callable[[Tensor, float], Tensor] = lambda square, eps: square.sqrt() + eps,
+) -> Callable:
+    """A `make_optimizer` whose Adam has one thing changed.
+
+    Its settings, which can be read off it, are the right ones.
+    """
+
+    class ChangedAdam(Adam):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                beta1, beta2 = group["betas"]
+                if swapped:
+                    beta1, beta2 = beta2, beta1
+                for weight in group["params"]:
+                    if weight.grad is not None:
+                        self.move(weight, group, beta1, beta2)
+
+        def move(self, weight, group, beta1, beta2):
+            kept = self.state[weight]
+            if not kept:
+                zero = torch.zeros_like(weight)
+                kept |= dict(step=0, mean=zero, square=zero)
+            kept["step"] += 1
+            gradient, t = weight.grad, kept["step"]
+            mean = kept["mean"] = beta1 * kept["mean"] + (1 - beta1) * gradient
+            square = beta2 * kept["square"] + (1 - beta2) * gradient**2
+            kept["square"] = square
+            if corrected:
+                mean, square = mean / (1 - beta1**t), square / (1 - beta2**t)
+            weight -= group["lr"] * mean / root(square, group["eps"])
+
+    return lambda model, config: ChangedAdam(
+        model.parameters(), betas=config.betas, eps=config.adam_eps
+    )
+
+
+for name, says, changed in (
+    (
+        "adam_not_corrected",
+        "the running means, which start at 0, are not corrected for it",
+        adam_with(corrected=False),
+    ),
+    (
+        "adam_eps_in_the_root",
+        "eps is added to the square, under the root",
+        adam_with(root=lambda square, eps: (square + eps).sqrt()),
+    ),
+    (
+        "adam_betas_swapped",
+        "beta1 is used for the squares and beta2 for the gradients",
+        adam_with(swapped=True),
+    ),
+):
+    add("Adam", name, says, make_optimizer=changed)
+
+
+# --- what a step costs, sections 5.2 and 6.1 ---------------------------
+
+
+def flops_with(
+    *,
+    each: int = 2,
+    scores: bool = True,
+    output: bool = True,
+    memory: Callable[[int, int], int] = lambda source, target: source,
+) -> Callable:
+    """A count of the forward pass with one thing about it changed."""
+
+    def forward_flops(config, pairs: int, source: int, target: int) -> dict:
+        asked = memory(source, target)  # by the decoder, of the encoder
+        attend, square = complexity.scores, complexity.projections
+        network = 2 * config.d_model * config.d_ff * (source + target)
+        products = square(config, source, source) + square(config, target, target)
+        products += square(config, target, asked) + network
+        if scores:
+            products += attend(config, source, source)
+            products += attend(config, target, target)
+            products += attend(config, target, source)
+        products *= config.layers
+        if output:
+            products += target * config.d_model * config.target_vocab_size
+        return {"all": each * pairs * products}
+
+    return forward_flops
+
+
+for name, says, function in (
+    (
+        "flops_without_additions",
+        "a multiplication and its addition are counted as one operation",
+        flops_with(each=1),
+    ),
+    (
+        "flops_without_scores",
+        "the products between tokens, Q K^T and weights times V, are not counted",
+        flops_with(scores=False),
+    ),
+    (
+        "flops_without_output",
+        "the output projection is not counted, as if the tied matrix were a table only",
+        flops_with(output=False),
+    ),
+    (
+        "flops_memory_by_target",
+        "keys and values of the memory are counted once for each target token",
+        flops_with(memory=lambda source, target: target),
+    ),
+):
+    add("flops", name, says, forward_flops=function)

@@ -20,7 +20,8 @@ from torch.nn import functional as F
 
 import transformer
 from bookkit import reference
-from transformer import TransformerConfig
+from bookkit.cost_checks import multiplications
+from transformer import TransformerConfig, complexity, table1
 
 ROUNDING = 1e-12  # what float64 loses in a few thousand steps
 
@@ -712,3 +713,165 @@ def all_proofs() -> Iterator[str]:
         returns = getattr(thing, "__annotations__", {}).get("return")
         if returns == "Proof":
             yield name
+
+
+# --- sections 1, 2 and 4: costs, steps and paths ------------------------
+
+
+def layers_between(distance: int, layer) -> int:
+    """How many layers a gradient needs to come that far; 0 if never.
+
+    Args:
+        distance: from the first position to the last.
+        layer: (x, i) -> the output of layer i, from 0.
+    """
+    x = draw(distance + 1, 4, seed=3).requires_grad_()
+    above = x
+    for i in range(distance + 1):
+        above = layer(above, i)
+        along = above[-1] @ draw(4, seed=4)
+        (slope,) = torch.autograd.grad(along, x, retain_graph=True)
+        if slope[0].abs().sum() > 0:
+            return i + 1
+    return 0
+
+
+def stacked(k: int, dilation=lambda i: 1):
+    """A stack of kernels of k positions, for `layers_between`."""
+    kernel = draw(4, 4, k, seed=5)
+
+    def layer(x: Tensor, i: int) -> Tensor:
+        return table1.convolutional_layer(x, kernel, dilation(i))
+
+    return layer
+
+
+def full_attention(x: Tensor, i: int) -> Tensor:
+    """Attention without a limit, for `layers_between`."""
+    return table1.attention_layer(x)
+
+
+def attention_to(r: int):
+    """Layers of restricted attention, for `layers_between`."""
+    return lambda x, i: table1.restricted_layer(x, r)
+
+
+def intro_sequential(n: int = 100) -> Proof:
+    """Matrix products in a row behind n states of a recurrence."""
+    x = draw(n, 8).requires_grad_()
+    states = table1.recurrent_layer(x, draw(16, 8, seed=1))
+    chain = complexity.dependent_products(states)
+    with torch.random.fork_rng():
+        lstm, _ = nn.LSTM(8, 8).double()(x)
+    attention = table1.attention_layer(x)
+    others = map(complexity.dependent_products, (lstm, attention))
+    whole = list(others) == [n, 2]
+    return Proof(chain, n, 0, "products in a row", whole=whole)
+
+
+def background_conv_distance(k: int = 3) -> Proof:
+    """Distances 1 to 40 that take other than the predicted layers."""
+    contiguous = stacked(k)
+    doubling = stacked(k, lambda i: 2**i)
+    built = stacked(k, lambda i: 2 ** (i % 5))  # ByteNet's 1 to 16
+    wrong = 0
+    for distance in range(1, 41):
+        ways = contiguous, doubling, full_attention
+        found = [layers_between(distance, way) for way in ways]
+        linear = math.ceil(distance / (k - 1))
+        logarithmic = math.ceil(math.log2(distance / (k - 1) + 1))
+        wrong += found != [linear, logarithmic, 1]
+    far = [layers_between(200, way) for way in (doubling, built)]
+    return Proof(wrong, 0, 0, "of 40 distances", whole=far[0] == far[1])
+
+
+def table1_cost() -> Proof:
+    """Counts that are no fixed multiple of the printed term."""
+    constants, wrong = (2, 2, 1, 2), 0
+    for n, d, k, r in ((6, 4, 3, 2), (12, 4, 3, 5), (7, 16, 2, 3)):
+        x, weight, kernel = draw(n, d), draw(2 * d, d), draw(d, d, k)
+        counted = (
+            multiplications(table1.attention_layer, x),
+            multiplications(table1.recurrent_layer, x, weight),
+            multiplications(table1.convolutional_layer, x, kernel),
+            multiplications(table1.restricted_layer, x, r),
+        )
+        by_formula = (
+            complexity.self_attention(n, d).operations,
+            complexity.recurrent(n, d).operations,
+            complexity.convolutional(n, d, k).operations,
+            complexity.restricted(n, d, r).operations,
+        )
+        terms = (n * n * d, n * d * d, k * n * d * d, r * n * d)
+        for i in range(4):
+            printed = constants[i] * terms[i]
+            wrong += not counted[i] == by_formula[i] == printed
+    return Proof(wrong, 0, 0, "of 12 counts")
+
+
+def table1_sequential() -> Proof:
+    """Chains of products that are not as the formulas have them."""
+    wrong, d = 0, 4
+    for n in (5, 20, 80):
+        x = draw(n, d).requires_grad_()
+        weight, kernel = draw(2 * d, d), draw(d, d, 3)
+        counted = [
+            complexity.dependent_products(output)
+            for output in (
+                table1.attention_layer(x),
+                table1.recurrent_layer(x, weight),
+                table1.convolutional_layer(x, kernel),
+                table1.restricted_layer(x, 3),
+            )
+        ]
+        wrong += counted != [2, n, 1, 2]
+    return Proof(wrong, 0, 0, "of 3 lengths")
+
+
+def table1_path() -> Proof:
+    """Paths from first to last that are not as the formulas have."""
+    wrong, d = 0, 4
+    for n, k, r in ((9, 3, 3), (28, 3, 4), (65, 2, 9), (81, 3, 17)):
+        x = draw(n, d).requires_grad_()
+        states = table1.recurrent_layer(x, draw(2 * d, d))
+        found = [
+            layers_between(n - 1, full_attention),
+            complexity.dependent_products(states[-1]),
+            layers_between(n - 1, stacked(k)),
+            layers_between(n - 1, stacked(k, lambda i, k=k: k**i)),
+            layers_between(n - 1, attention_to(r)),
+        ]
+        by_formula = [
+            complexity.self_attention(n, d).path,
+            complexity.recurrent(n, d).path,
+            complexity.convolutional(n, d, k).path,
+            complexity.convolutional(n, d, k, growth=k).path,
+            complexity.restricted(n, d, r).path,
+        ]
+        log = sum(k**i < n for i in range(n))  # log_k n, rounded up
+        printed = [1, n, -(-(n - 1) // (k - 1)), log]
+        wrong += found != by_formula or found[:4] != printed
+    return Proof(wrong, 0, 0, "of 4 sizes")
+
+
+def restricted_attention(n: int = 96, r: int = 9) -> Proof:
+    """Its multiplications over those of full attention, r over n."""
+    x = draw(n, 4)
+    full = multiplications(table1.attention_layer, x)
+    some = multiplications(table1.restricted_layer, x, r)
+    sizes, layer = (r, 2 * r, n), attention_to(r)
+    paths = [layers_between(m - 1, layer) for m in sizes]
+    expected = [math.ceil((m - 1) / (r - 1)) for m in sizes]
+    whole = paths == expected
+    return Proof(some / full, r / n, ROUNDING, whole=whole)
+
+
+def conv_stack(n: int = 81, k: int = 3) -> Proof:
+    """Layers until the last of 81 positions learns from the first."""
+    one = draw(n, 4, seed=3).requires_grad_()
+    (slope,) = torch.autograd.grad(stacked(k)(one, 0)[-1].sum(), one)
+    reached = (slope.abs().sum(-1) > 0).sum().item()
+    contiguous = layers_between(n - 1, stacked(k))
+    dilated = layers_between(n - 1, stacked(k, lambda i: k**i))
+    whole = reached == k and contiguous == (n - 1) / (k - 1)
+    return Proof(dilated, 4, 0, "dilated layers", whole=whole)

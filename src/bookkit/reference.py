@@ -8,6 +8,7 @@ it checks.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -147,3 +148,102 @@ def rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> flo
     else:
         shape = 1 / math.sqrt(step)
     return factor * shape / math.sqrt(d_model)
+
+
+def recurrence(x: Tensor, weight: Tensor) -> Tensor:
+    """h_t = tanh([x_t, h_(t-1)] W) for x of (n, d), weight of (2d, d)."""
+    state = torch.zeros(x.size(-1), dtype=torch.float64)
+    states = []
+    for given in x.double():
+        both = [*given, *state]
+        state = sum(part * row for part, row in zip(both, weight.double(), strict=True))
+        state = torch.tanh(state)
+        states.append(state)
+    return torch.stack(states)
+
+
+def convolution(x: Tensor, kernel: Tensor, dilation: int) -> Tensor:
+    """Position i from i, i - dilation, ...; the kernel is (out, in, k)."""
+    k = kernel.size(-1)
+    output = torch.zeros(len(x), len(kernel), dtype=torch.float64)
+    for i in range(len(x)):
+        for tap in range(k):
+            place = i - (k - 1 - tap) * dilation
+            if place >= 0:
+                output[i] += kernel[:, :, tap].double() @ x[place].double()
+    return output
+
+
+def multiplications(n: int, d: int, k: int, r: int) -> tuple[int, int, int, int]:
+    """Table 1's four layers in loops, one multiplication at a time.
+
+    Self-attention, recurrence, convolution, restricted attention.
+    """
+    attention = recurrent = convolutional = restricted = 0
+    for _ in range(n):  # each position
+        for _ in range(n):  # asks each other one, and mixes its value
+            for _ in range(d):
+                attention += 2
+        for _ in range(d):  # each component of its state
+            for _ in range(d):  # from the input and from the state before
+                recurrent += 2
+        for _ in range(d):
+            for _ in range(k):  # from k positions
+                for _ in range(d):
+                    convolutional += 1
+        for _ in range(r):
+            for _ in range(d):
+                restricted += 2
+    return attention, recurrent, convolutional, restricted
+
+
+def adam(
+    gradients: Sequence[float], beta1: float, beta2: float, eps: float
+) -> list[float]:
+    """Adam's moves of one weight at a learning rate of 1."""
+    moved = []
+    for t in range(1, len(gradients) + 1):
+        mean = square = 0.0
+        for i in range(1, t + 1):  # each gradient so far, by its age
+            mean += (1 - beta1) * beta1 ** (t - i) * gradients[i - 1]
+            square += (1 - beta2) * beta2 ** (t - i) * gradients[i - 1] ** 2
+        mean /= 1 - beta1**t
+        square /= 1 - beta2**t
+        moved.append(-mean / (math.sqrt(square) + eps))
+    return moved
+
+
+def flops(
+    layers: int,
+    d_model: int,
+    d_ff: int,
+    vocab_size: int,
+    pairs: int,
+    source: int,
+    target: int,
+) -> int:
+    """A forward pass, product by product: (rows, inner, columns)."""
+
+    def attention(asking: int, asked: int) -> list[tuple[int, int, int]]:
+        square = d_model, d_model
+        return [
+            (asking, *square),  # queries
+            (asked, *square),  # keys
+            (asked, *square),  # values
+            (asking, d_model, asked),  # scores, over all heads
+            (asking, asked, d_model),  # sums of values
+            (asking, *square),  # output
+        ]
+
+    def network(tokens: int) -> list[tuple[int, int, int]]:
+        return [(tokens, d_model, d_ff), (tokens, d_ff, d_model)]
+
+    products = [(target, d_model, vocab_size)]
+    for _ in range(layers):
+        products += attention(source, source) + network(source)
+        products += attention(target, target) + attention(target, source)
+        products += network(target)
+    total = 0
+    for rows, inner, columns in products:
+        total += 2 * rows * inner * columns
+    return pairs * total

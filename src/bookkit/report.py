@@ -95,7 +95,7 @@ class Exam:
     def fail(self, statement: str, given: dict, wanted: str, got: Any) -> None:
         """Note down a failing example."""
         lines = [f"given     {name} = {show(value)}" for name, value in given.items()]
-        lines += [f"expected  {wanted}", f"got       {show(got)}{_hint(got)}"]
+        lines += [f"expected  {wanted}", f"got       {show(got)}{_hint(got, wanted)}"]
         self.failed.append((statement, "\n".join(lines)))
         self.nameable = True
 
@@ -223,11 +223,11 @@ def show(value: Any) -> str:
     return _nested(value.tolist())
 
 
-def _hint(got: Any) -> str:
-    """What to look at where the output is no tensor at all."""
+def _hint(got: Any, wanted: str) -> str:
+    """What to look at where the output is not of the kind that is wanted."""
     if got is None:
         return ": is a return missing?"
-    if isinstance(got, tuple):
+    if isinstance(got, tuple) and not wanted.startswith("("):
         return ": if that is more than the output, pick it with call="
     return ""
 

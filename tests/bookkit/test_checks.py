@@ -23,7 +23,7 @@ from transformer.training import make_optimizer
 
 def test_our_own_parts_pass_every_check():
     reports = check.in_use()
-    assert len(reports) == 15
+    assert len(reports) == 20
     assert all(isinstance(report, Report) for report in reports)
     assert repr(reports[0]) == "attention: 13 checks passed"
 
@@ -385,6 +385,13 @@ def test_an_exception_is_reported_with_what_was_given():
         check.attention(lambda q, k, v, mask: 1 / 0)
 
 
+def test_an_untrained_embedding_that_raises_is_reported():
+    mine = transformer.TokenEmbedding(5, 4)
+    with pytest.raises(CheckFailed, match="ZeroDivisionError") as failed:
+        check.embedding(mine, call=lambda f, ids: 1 / 0)
+    assert len(failed.value.failed) == 3
+
+
 def test_a_schedule_that_raises_or_gives_nothing_is_reported():
     with pytest.raises(CheckFailed, match="NotImplementedError: later"):
         check.schedule(raises)
@@ -401,6 +408,9 @@ def test_what_is_no_tensor_is_reported_with_a_hint():
         check.attention(lambda q, k, v, mask: None)
     with pytest.raises(CheckFailed, match="more than the output, pick it with call="):
         check.attention(lambda q, k, v, mask: (q, k))
+    with pytest.raises(CheckFailed) as failed:  # a pair is wanted here
+        check.shift(lambda target: (target, target))
+    assert "pick it with call=" not in str(failed.value)
 
 
 def test_an_output_of_the_wrong_shape_is_no_match():

@@ -13,6 +13,7 @@ import torch
 
 from bookkit import figures
 from transformer import (
+    MultiHeadAttention,
     causal_mask,
     noam_rate,
     padding_mask,
@@ -53,6 +54,8 @@ def every_figure():
     yield figures.bars({"a": 1.0, "b": 0.0}, label="share of 1")
     yield figures.lines([1, 2], {"a": [[1, 2], [2, 3]]}, xlabel="x", ylabel="y")
     yield figures.strips({"kind": {"a": [0.5], "b": [1.0]}}, label="share of 1")
+    yield figures.by_layer({"deep": {"a": [[1, 2], [2, 3]]}}, ylabel="y")
+    yield figures.tables({"t": weights(2, 3)}, ["r", "s"], ["u", "v", "w"])
 
 
 # --- all of them -------------------------------------------------------
@@ -336,3 +339,83 @@ def test_the_steps_of_attention_are_those_of_the_equation():
     assert words(figure).count("−∞") >= 6
     with pytest.raises(ValueError, match="tokens"):
         figures.attention_steps(query, key, value, TOKENS[:3], mask)
+
+
+# --- heads ---------------------------------------------------------------
+
+
+def test_head_blocks_colour_an_entry_by_the_row_it_came_from():
+    entries = torch.arange(32).view(4, 8)
+    split = entries.view(4, 2, 4).transpose(0, 1)
+    figure = figures.head_blocks(entries, {"split": split}, TOKENS)
+    (ax,) = figure.axes
+    shown = [patch.get_facecolor() for patch in ax.patches]
+    rows = [*entries.flatten() // 8, *split.flatten() // 8]
+    wanted = [matplotlib.colors.to_rgba(figures.BLOCKS[row]) for row in rows]
+    assert shown == wanted
+    assert all(token in words(figure) for token in TOKENS)
+    with pytest.raises(ValueError, match="tokens counts 3"):
+        figures.head_blocks(entries, {"split": split}, TOKENS[:3])
+
+
+def test_multi_head_steps_end_in_what_the_module_gives():
+    attention = MultiHeadAttention(8, heads=2)
+    x = torch.randn(1, 4, 8, generator=torch.Generator().manual_seed(0))
+    figure = figures.multi_head_steps(attention, x, TOKENS)
+    *_, joined, output = figure.axes
+    assert np.allclose(cells(output), attention(x, x, x)[0].detach(), atol=1e-6)
+    heads = [cells(figure.axes[index]) for index in (6, 7)]
+    assert np.allclose(cells(joined), np.concatenate(heads, axis=1))
+    with pytest.raises(ValueError, match="tokens counts 3"):
+        figures.multi_head_steps(attention, x, TOKENS[:3])
+
+
+def test_norm_places_draws_both_orders():
+    said = words(figures.norm_places())
+    assert said.index("post-norm") < said.index("pre-norm")
+    assert "sub-layer | + | LayerNorm" in said
+    assert "LayerNorm | sub-layer | +" in said
+    assert "LayerNorm(x + Sublayer(x))" in said
+    assert "x + Sublayer(LayerNorm(x))" in said
+
+
+def test_panels_by_layer_may_be_unequally_deep():
+    two, three = [[1, 2], [3, 6]], [1, 2, 3]
+    figure = figures.by_layer(
+        {"low": {"a": two}, "high": {"a": three}}, ylabel="norm", yscale="log"
+    )
+    low, high = figure.axes
+    assert list(low.lines[0].get_xdata()) == [1, 2]
+    assert list(low.lines[0].get_ydata()) == [2, 4]
+    assert list(high.lines[0].get_ydata()) == three
+    assert low.get_yscale() == "log" and low.get_ylabel() == "norm"
+    assert "lowest to highest of 2 seeds" in words(figure)
+
+
+def test_tables_show_their_numbers_in_one_set_of_shades():
+    given = {"one": [[1.0, -2.0]], "two": [[0.25, 4.0]]}
+    figure = figures.tables(given, ["r"], ["u", "v"])
+    for ax, table in zip(figure.axes, given.values(), strict=True):
+        assert cells(ax).tolist() == table
+        assert ax.collections[0].get_clim() == (-4, 4)
+    assert "−2.0" in words(figure)
+    plain = figures.tables(
+        {"": [[1.0, 2.0]]}, ["r"], ["u", "v"], across=1, signed=False
+    )
+    assert plain.axes[0].collections[0].get_clim() == (0, 2)
+    with pytest.raises(ValueError, match="columns of 'one'"):
+        figures.tables(given, ["r"], ["u"])
+
+
+def test_dependency_graphs_count_the_arrows_of_the_shortest_way():
+    graphs = {
+        "recurrence": {"h1": ["x1"], "h2": ["x2", "h1"], "h3": ["x3", "h2"]},
+        "attention": {f"y{t}": ["x1", "x2", "x3"] for t in (1, 2, 3)},
+    }
+    figure = figures.dependency_graphs(graphs)
+    assert figure.get_size_inches()[0] == figures.WIDTH
+    assert "recurrence: 3 arrows" in words(figure)
+    assert "attention: 1 arrow" in words(figure)
+    assert "recurrence, attention" in figure.alt
+    drawn = [len(ax.texts) - len(ax.patches) for ax in figure.axes]
+    assert drawn == [5, 9], "an arrow for each pair"

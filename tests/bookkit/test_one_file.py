@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import torch
 
 import transformer
 from bookkit import ledger, one_file
-from bookkit.one_file import CHANGES, PARTS, Change, Part, StalePart, assemble
+from bookkit.one_file import StalePart, assemble
 from transformer import TransformerConfig, recipes
 from transformer.data.toy import SymbolTask
 
@@ -153,31 +155,39 @@ def test_what_changes_in_the_source_changes_on_the_page(monkeypatch, fresh):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("line", "says"),
     [
-        ({"Linear": Change(gone="gone_long_ago")}, "Linear: gone_long_ago"),
-        ({"Linear": Change(arguments="width")}, "Linear: width"),
-        ({"Linear": Change(keywords="bias")}, "Linear: bias"),
-        ({"Linear": Change(becomes={"x + 1": "x"})}, "Linear: x + 1"),
-        ({"Nobody": Change(gone="forward")}, "Nobody: forward"),
+        ("    @ linear.Linear.forward", "transformer.linear has no Linear.forward"),
+        ("    @ masks.future_mask", "transformer.masks has no future_mask"),
+        ("    - gone_long_ago = ", "gone_long_ago ="),
+        ("    - scores = | gone = ", "gone ="),
+        ("    + gone_long_ago = ", "gone_long_ago ="),
+        ("    < if training:", "if training:"),
+        ("    ^ gone", "gone"),
+        ("    x + 1 => x", "x + 1 => x: no statement has that"),
+        ("    x + 1 =>", "x + 1 =>"),
     ],
 )
-def test_an_entry_that_fits_nothing_is_an_error(monkeypatch, fresh, changes, says):
-    monkeypatch.setattr(one_file, "CHANGES", CHANGES | changes)
-    with pytest.raises(StalePart, match=says.replace("+", r"\+")):
+def test_a_line_of_the_outline_that_fits_nothing_is_an_error(
+    monkeypatch, fresh, line, says
+):
+    """After the lines under the attention's `@`."""
+    outline = one_file._outline()
+    before = "    F.dropout(weights, dropout) => weights\n"
+    assert outline.count(before) == 1
+    changed = outline.replace(before, f"{before}{line}\n")
+    monkeypatch.setattr(one_file, "_outline", lambda: changed)
+    with pytest.raises(StalePart) as failed:
         fresh()
+    assert says in str(failed.value)
 
 
-def test_a_part_that_is_not_there_is_an_error(monkeypatch, fresh):
-    monkeypatch.setattr(one_file, "PARTS", (*PARTS, Part("masks", "future_mask")))
-    with pytest.raises(StalePart, match="masks has no future_mask"):
-        fresh()
-
-
-def test_a_function_that_cannot_be_written_out_is_an_error(monkeypatch, fresh):
-    monkeypatch.setattr(one_file, "INLINE", ("accumulate",))
-    with pytest.raises(StalePart, match="accumulate"):
-        fresh()
+def test_the_outline_holds_no_statement_of_its_own():
+    """Under each function stands where its statements come from."""
+    rows = [line for line in one_file._outline().splitlines() if line.strip()]
+    for above, line in itertools.pairwise(rows):
+        if above.lstrip().startswith("def "):
+            assert line.lstrip().startswith(("@ ", "# ")), above
 
 
 def test_show_gives_the_lines_of_the_page():
@@ -196,10 +206,8 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     assert capsys.readouterr().out == (tmp_path / "page.py").read_text("utf-8")
 
 
-def test_every_part_with_a_title_names_chapters_that_the_book_has():
-    from bookkit.ledger import load
-
-    planned = {claim.chapter[:2] for claim in load().values() if claim.chapter}
-    for part in PARTS:
-        for chapter in filter(None, part.chapters.split(", ")):
-            assert chapter in planned, part
+def test_every_part_names_chapters_that_the_book_has():
+    planned = {claim.chapter[:2] for claim in ledger.load().values()}
+    named = re.findall(r"# --- .*\(chapters? ([\d, ]+)\)", one_file._outline())
+    assert len(named) >= 10
+    assert set(", ".join(named).split(", ")) <= planned

@@ -14,7 +14,6 @@ import bookkit
 import transformer
 from bookkit import source
 from bookkit.source import StaleNote, notes_of, show_source
-from transformer import training
 
 CHAPTERS = sorted(p.name[:-4] for p in (files("bookkit") / "notes").iterdir())
 attention = transformer.scaled_dot_product_attention
@@ -22,7 +21,8 @@ attention = transformer.scaled_dot_product_attention
 
 def lookup(name):
     first, *rest = name.split(".")
-    found = getattr(transformer, first, None) or getattr(training, first)
+    modules = [m for n, m in sys.modules.items() if n.split(".")[0] == "transformer"]
+    found = next(vars(m)[first] for m in modules if first in vars(m))
     for attribute in rest:
         found = getattr(found, attribute)
     return found
