@@ -34,7 +34,7 @@ def read_pairs(*paths: Path | str) -> list[Pair]:
             side is empty, the columns are not those of the first
             line, an id comes twice, two files differ in their number
             of lines, or there are no pairs.
-        OSError, EOFError, LZMAError: a file cannot be read.
+        OSError, EOFError: a file cannot be read.
         ValueError: not one or two paths.
     """
     files = [Path(path) for path in paths]
