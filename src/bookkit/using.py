@@ -138,7 +138,7 @@ def _places(name: str) -> Iterator[tuple[Any, str]]:
     if owner and method:
         yield getattr(transformer, owner), method
         return
-    for module_name, module in sorted(sys.modules.items()):
+    for module_name, module in sorted(sys.modules.copy().items()):
         ours = module_name.split(".")[0] == "transformer"
         if ours and name in vars(module):
             yield module, name

@@ -7,22 +7,27 @@ looks both ways. `complexity.py` counts what each costs.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
-
-from transformer.attention import scaled_dot_product_attention
 
 Sequence = Float[Tensor, "*batch n d"]
 
 
 def attention_layer(x: Sequence) -> Sequence:
     """Every position attends to every position."""
-    output, _ = scaled_dot_product_attention(
-        x, x, x, return_weights=True
-    )
-    return output
+    return attend(x, x)
+
+
+def attend(query: Tensor, key: Tensor, mask: Tensor | None = None):
+    """Equation 1, its two products plain; the keys are the values."""
+    scores = query @ key.transpose(-2, -1) / math.sqrt(key.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1) @ key
 
 
 def recurrent_layer(
@@ -53,11 +58,5 @@ def restricted_layer(x: Sequence, r: int) -> Sequence:
     before = F.pad(x, (0, 0, r - 1, 0))
     near = before.unfold(-2, r, 1).transpose(-2, -1)  # (n, r, d)
     place = torch.arange(n)[:, None] + torch.arange(1 - r, 1)
-    output, _ = scaled_dot_product_attention(
-        x.unsqueeze(-2),
-        near,
-        near,
-        (place >= 0).unsqueeze(-2),
-        return_weights=True,
-    )
-    return output.squeeze(-2)
+    mask = (place >= 0).unsqueeze(-2)
+    return attend(x.unsqueeze(-2), near, mask).squeeze(-2)

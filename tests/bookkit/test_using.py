@@ -177,7 +177,7 @@ def test_a_function_written_in_c_can_be_a_part():
 def test_all_parts_of_another_style_pass_every_check():
     with use(**naive.ALL_PARTS):
         reports = check.in_use(**naive.OPTIONS)
-    assert len(reports) == 15
+    assert len(reports) == 20
 
 
 @pytest.mark.slow
