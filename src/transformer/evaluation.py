@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -95,15 +95,6 @@ def teacher_forced(
     return math.exp(loss / real), right / real
 
 
-@torch.no_grad()
 def perplexity(model: Transformer, batch: Batch) -> float:
     """exp of the mean loss a real token, without label smoothing."""
-    with evaluation_mode(model):
-        logits = model(batch.source, batch.target[:, :-1])
-    gold = batch.target[:, 1:]
-    loss: Float[Tensor, ""] = F.cross_entropy(
-        logits.flatten(0, 1).double(),
-        gold.flatten(),
-        ignore_index=model.config.pad_id,
-    )
-    return loss.exp().item()
+    return teacher_forced(model, [batch])[0]
