@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer.data.batches import Batch, shift
+from transformer.data.trees import TOPS, Tree
 from transformer.decoding import evaluation_mode, greedy_decode
 from transformer.model import Transformer
 
@@ -98,3 +101,100 @@ def teacher_forced(
 def perplexity(model: Transformer, batch: Batch) -> float:
     """exp of the mean loss a real token, without label smoothing."""
     return teacher_forced(model, [batch])[0]
+
+
+# EVALB's COLLINS.prm: leaves with these tags count for nothing, so
+# that a comma may hang anywhere; ADVP and PRT are one label.
+PUNCTUATION = (",", ":", "``", "''", ".", "-NONE-")
+SAME_LABEL = {"PRT": "ADVP"}
+
+
+@dataclass(frozen=True)
+class BracketScores:
+    """Brackets of all trees together, and how many are right.
+
+    Args:
+        right: in both, with the same label and the same words.
+        found, gold: in the trees found, and in the right ones.
+        exact: trees without a fault.
+        trees: compared.
+    """
+
+    right: int
+    found: int
+    gold: int
+    exact: int
+    trees: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the brackets found that are right."""
+        return self.right / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the right brackets that were found."""
+        return self.right / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of the two: 2 right / (found + gold)."""
+        brackets = self.found + self.gold
+        return 2 * self.right / brackets if brackets else 0.0
+
+
+def bracket_scores(
+    found: Sequence[Tree], gold: Sequence[Tree]
+) -> BracketScores:
+    """Precision, recall and F1 of brackets, by the rules of EVALB.
+
+    Args:
+        found: a parser's trees.
+        gold: the right ones, over the same words.
+
+    Raises:
+        ValueError: not one tree for each, or other words.
+    """
+    if len(found) != len(gold):
+        raise ValueError(
+            f"{len(found)} trees found and {len(gold)} right ones:"
+            " there must be one for each"
+        )
+    right = exact = 0
+    totals = [0, 0]
+    for place, (one, other) in enumerate(zip(found, gold, strict=True)):
+        words = [
+            [leaf.word for leaf in t.leaves()] for t in (one, other)
+        ]
+        if words[0] != words[1]:
+            raise ValueError(f"tree {place} is over other words")
+        ours, theirs = brackets(one), brackets(other)
+        right += (ours & theirs).total()
+        exact += ours == theirs
+        totals[0] += ours.total()
+        totals[1] += theirs.total()
+    return BracketScores(right, *totals, exact, len(gold))
+
+
+def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
+    """Each node's label, first word and end, punctuation left out.
+
+    A node that holds nothing but punctuation is no bracket, nor is
+    a leaf, nor what wraps a tree in treebanks.
+    """
+    found: Counter[tuple[str, int, int]] = Counter()
+
+    def walk(node: Tree, start: int) -> int:
+        if node.word is not None:
+            return start + (node.label not in PUNCTUATION)
+        end = start
+        for child in node.children:
+            end = walk(child, end)
+        if end > start and node.label not in TOPS:
+            found[
+                SAME_LABEL.get(node.label, node.label), start, end
+            ] += 1
+        return end
+
+    walk(tree, 0)
+    return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import Tensor, nn
 
 from transformer import BOS, EOS, PAD, Transformer, TransformerConfig
 from transformer.data.batches import Batch
+from transformer.data.trees import Tree
 
 SMALL = dict(
     vocab_size=13,
@@ -70,3 +73,11 @@ def largest_difference(ours: Tensor, theirs: Tensor) -> float:
     """The largest absolute difference between two tensors of one shape."""
     assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
     return (ours - theirs).abs().max().item()
+
+
+def random_tree(draw: random.Random, depth: int = 0) -> Tree:
+    """Any tree: unary chains, wide nodes, few labels that repeat."""
+    if depth > 4 or (depth and draw.random() < 0.4):
+        return Tree(draw.choice(["NN", "VB", ","]), word=f"w{draw.randrange(9)}")
+    children = [random_tree(draw, depth + 1) for _ in range(draw.randint(1, 3))]
+    return Tree(draw.choice(["S", "NP", "VP"]), tuple(children))

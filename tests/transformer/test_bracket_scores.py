@@ -1,0 +1,113 @@
+"""Bracket scores against cases that were scored by hand, by EVALB's rules."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from transformer.data.trees import read_tree
+from transformer.evaluation import bracket_scores, brackets
+
+from .making import random_tree
+
+GOLD = (
+    "(S (NP (DT the) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (DT a) (NN mat)))) (. .))"
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "gold", "right", "of_found", "of_gold"),
+    [
+        # S 0-6, NP 0-2, VP 2-6, PP 3-6, NP 4-6.
+        (GOLD, GOLD, 5, 5, 5),
+        # The full stop inside VP: punctuation counts for nothing.
+        (GOLD.replace(")))) (. .))", "))) (. .)))"), GOLD, 5, 5, 5),
+        # NP attached to the verb: PP is 3-4, the rest stays.
+        (
+            "(S (NP (DT the) (NN cat)) (VP (VBD sat) (PP (IN on))"
+            " (NP (DT a) (NN mat))) (. .))",
+            GOLD,
+            4,
+            5,
+            5,
+        ),
+        # One label wrong.
+        (GOLD.replace("(PP", "(ADJP"), GOLD, 4, 5, 5),
+        # A flat tree: one bracket of five, and it is right.
+        (
+            "(S (DT the) (NN cat) (VBD sat) (IN on) (DT a) (NN mat) (. .))",
+            GOLD,
+            1,
+            1,
+            5,
+        ),
+        # A chain of one label counts as often as it stands there.
+        ("(NP (NP (NN a)))", "(NP (NN a))", 1, 2, 1),
+        ("(NP (NP (NN a)))", "(NP (NP (NN a)))", 2, 2, 2),
+        # PRT and ADVP are one label; what wraps the tree is none.
+        ("(TOP (S (VB give) (PRT (RP up))))", "(S (VB give) (ADVP (RP up)))", 2, 2, 2),
+        # A node over punctuation alone is no bracket.
+        ("(S (NN a) (PRN (, ,)))", "(S (NN a) (, ,))", 1, 1, 1),
+        # A dash is a colon to the treebank, a hyphen of CRAFT is not.
+        ("(S (NP (NN a)) (: -))", "(S (NP (NN a) (: -)))", 2, 2, 2),
+        ("(S (NP (NN a)) (HYPH -))", "(S (NP (NN a) (HYPH -)))", 1, 2, 2),
+    ],
+)
+def test_scored_by_hand(found, gold, right, of_found, of_gold):
+    score = bracket_scores([read_tree(found)], [read_tree(gold)])
+    assert (score.right, score.found, score.gold) == (right, of_found, of_gold)
+    assert score.exact == (right == of_found == of_gold)
+
+
+def test_the_corpus_is_scored_as_one():
+    flat = "(S (DT the) (NN cat) (VBD sat) (IN on) (DT a) (NN mat) (. .))"
+    found = [read_tree(flat), read_tree(GOLD)]
+    score = bracket_scores(found, [read_tree(GOLD)] * 2)
+    assert (score.precision, score.recall) == (6 / 6, 6 / 10)
+    assert score.f1 == pytest.approx(2 * 1 * 0.6 / 1.6)
+    assert (score.exact, score.trees) == (1, 2)
+
+
+def test_brackets_have_words_as_places():
+    assert brackets(read_tree("(S (, ,) (NP (NN a)) (VB b))")) == {
+        ("NP", 0, 1): 1,
+        ("S", 0, 2): 1,
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_swap_when_the_trees_do(seed):
+    draw = random.Random(seed)
+    tree = random_tree(draw)
+    while len(list((other := random_tree(draw)).leaves())) != len(list(tree.leaves())):
+        pass
+    names = iter(leaf.word for leaf in tree.leaves())
+
+    def with_words(node):
+        if node.word is not None:
+            return type(node)(node.label, word=next(names))
+        return type(node)(node.label, tuple(map(with_words, node.children)))
+
+    other = with_words(other)
+    one, two = bracket_scores([tree], [other]), bracket_scores([other], [tree])
+    assert (one.right, one.precision, one.recall) == (
+        two.right,
+        two.recall,
+        two.precision,
+    )
+    assert one.f1 == two.f1 <= 1
+
+
+def test_nothing_found_is_zero_and_not_an_error():
+    leaf = read_tree("(NN a)")
+    score = bracket_scores([leaf], [leaf])
+    assert (score.precision, score.recall, score.f1) == (0, 0, 0)
+
+
+def test_other_words_are_refused():
+    one, two = read_tree("(S (NN a))"), read_tree("(S (NN b))")
+    with pytest.raises(ValueError, match="tree 0 is over other words"):
+        bracket_scores([one], [two])
+    with pytest.raises(ValueError, match="one for each"):
+        bracket_scores([one], [])
