@@ -101,10 +101,14 @@ class Peer(nn.Module):
         self.load_state_dict(peer_weights(ours), strict=False)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        return F.linear(self.hidden(source, target_in), self.embedding.weight)
+
+    def hidden(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """What the decoder hands to the output projection."""
         blocked = source == self.config.pad_id
         length = target_in.size(1)
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        hidden = self.core(
+        return self.core(
             self.embed(source),
             self.embed(target_in),
             tgt_mask=future,
@@ -112,7 +116,6 @@ class Peer(nn.Module):
             src_key_padding_mask=blocked,
             memory_key_padding_mask=blocked,
         )
-        return F.linear(hidden, self.embedding.weight)
 
     def embed(self, ids: Tensor) -> Tensor:
         scaled = self.embedding(ids) * math.sqrt(self.config.d_model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,8 +11,13 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from transformer.data.streams import cut_by_length
+from transformer.config import EOS
+from transformer.data.streams import EncodedPairs, cut_by_length
 from transformer.data.tokenizer import BytePairEncoding
+from transformer.data.toy import SymbolTask
+from transformer.decoding import greedy_decode
+from transformer.evaluation import teacher_forced_accuracy
+from transformer.recipes import train_toy
 
 # Chapter 11 learns on it by hand; ▁ marks the start of a word.
 FOUR_WORDS = {"▁save": 4, "▁saved": 2, "▁wave": 1, "▁file": 3}
@@ -22,6 +28,11 @@ Merge = tuple[str, str]
 def sentences(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Both sides of all pairs, in one list."""
     return [sentence for pair in pairs for sentence in pair]
+
+
+def words(texts: Iterable[str]) -> set[str]:
+    """The different words, without figures and punctuation."""
+    return {word for text in texts for word in re.findall(r"[^\W\d_]+", text)}
 
 
 def merges(tokenizer: BytePairEncoding) -> list[Merge]:
@@ -49,6 +60,41 @@ def word_counts(tokenizer: BytePairEncoding, texts: Iterable[str]) -> Counter:
     """The words that pieces are made in, with ▁ where a blank was."""
     cut = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str
     return Counter(word for text in texts for word, _ in cut(text))
+
+
+def pieces_a_word(tokenizer: BytePairEncoding, texts: Sequence[str]) -> float:
+    """A word is what stands between blanks."""
+    count = sum(len(text.split()) for text in texts)
+    return sum(map(len, tokenizer.encode(texts))) / count
+
+
+def used_on_both_sides(
+    pairs: EncodedPairs, tokenizer: BytePairEncoding, shortest: int = 0
+) -> list[str]:
+    """Pieces that sources and targets have, without their ▁.
+
+    Those first that are most frequent on the side where they are
+    less so.
+
+    Args:
+        shortest: characters that a piece must have.
+    """
+    size = tokenizer.vocab_size
+    sides = (pairs.source, pairs.target)
+    rarer = np.min([np.bincount(side.ids, minlength=size) for side in sides], axis=0)
+    order = np.argsort(-rarer, kind="stable")
+    pieces = [
+        tokenizer.tokenizer.id_to_token(i).strip("▁")
+        for i in order.tolist()
+        if rarer[i] > 0
+    ]
+    return [piece for piece in pieces if len(piece) >= shortest]
+
+
+def only_in(tokenizer: BytePairEncoding, other: BytePairEncoding) -> list[str]:
+    """Pieces that the other vocabulary lacks, the longest first."""
+    ours, theirs = (set(some.tokenizer.get_vocab()) for some in (tokenizer, other))
+    return sorted(ours - theirs, key=lambda piece: (-len(piece), piece))
 
 
 def compare_merges(
@@ -89,6 +135,30 @@ def padding_share(lengths: np.ndarray, batches: Iterable[np.ndarray]) -> float:
     tokens = sum(lengths[:, b].sum() for b in batches)
     cells = sum(lengths[:, b].max(1).sum() * len(b) for b in batches)
     return float(1 - tokens / cells)
+
+
+def padding_if_sorted_apart(
+    lengths: np.ndarray, batches: Sequence[np.ndarray]
+) -> float:
+    """Where sources and targets are sorted each for itself: a mistake.
+
+    Args:
+        lengths: (2, pairs).
+        batches: how many pairs each batch has, in this order.
+    """
+    ends = np.cumsum([len(batch) for batch in batches])
+    cut = np.split(np.arange(lengths.shape[1]), ends[:-1])
+    return padding_share(np.sort(lengths, axis=1), cut)
+
+
+def average_batch(
+    lengths: np.ndarray, batches: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Cells and tokens of a batch on average, (source, target)."""
+    return {
+        "cells": np.mean([lengths[:, b].max(1) * len(b) for b in batches], axis=0),
+        "tokens": np.mean([lengths[:, b].sum(1) for b in batches], axis=0),
+    }
 
 
 def four_ways(
@@ -133,3 +203,18 @@ def bits(
     ids = np.concatenate(tokenizer.encode(fresh))
     total = float(surprise[ids].sum())
     return len(ids), total / len(ids), total / sum(map(len, fresh))
+
+
+def learn_to_stop(task: SymbolTask, seed: int = 0) -> tuple[float, float]:
+    """Train a small model on the task, in a second or two.
+
+    Returns:
+        Of fresh targets, the share of tokens that it gets right where
+        it is given those before; and of the outputs that it writes on
+        its own, the share with an EOS within 10 tokens.
+    """
+    model, _ = train_toy(task, seed, steps=60, progress=False)
+    fresh = task.batch(200, torch.Generator().manual_seed(9))
+    right = teacher_forced_accuracy(model, fresh)
+    output = greedy_decode(model, fresh.source, max_length=10)
+    return right, (output == EOS).any(dim=1).double().mean().item()

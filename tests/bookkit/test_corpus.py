@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from bookkit import corpus
+from transformer.data.streams import encode_pairs
 from transformer.data.tokenizer import BytePairEncoding
+from transformer.data.toy import SymbolTask
 
 TEXTS = ["save the file", "die Datei speichern", "save, saved", "wave"] * 3
 
@@ -98,3 +100,57 @@ def test_bits_of_pieces_that_are_all_alike(tokenizer):
     assert count == len(tokenizer.encode(["save save"])[0])
     assert a_letter == pytest.approx(a_piece * count / 9)
     assert a_piece > 0
+
+
+def test_words_have_letters_only():
+    found = corpus.words(["Größe: 3 mm, a_b", "mm."])
+    assert found == {"Größe", "mm", "a", "b"}
+
+
+def test_pieces_for_each_word_by_hand(tokenizer):
+    # With letters alone, a word of four and its ▁ are five pieces.
+    letters = corpus.beginning(tokenizer, 4 + len(set("".join(TEXTS) + "▁") - {" "}))
+    assert corpus.pieces_a_word(letters, ["save wave"]) == 5
+
+
+def test_pieces_on_both_sides_are_those_of_slow_counts(tokenizer):
+    german = ["die Datei save", "save save file", "Datei"]
+    pairs, _ = encode_pairs(zip(TEXTS[:3], german, strict=True), tokenizer, 99)
+    counts = []
+    for side in (TEXTS[:3], german):
+        pieces = [p.strip("▁") for text in side for p in tokenizer.pieces(text)]
+        counts.append({p: pieces.count(p) for p in pieces})
+    found = corpus.used_on_both_sides(pairs, tokenizer)
+    assert set(found) == set(counts[0]) & set(counts[1])
+    rarer = [min(count[piece] for count in counts) for piece in found]
+    assert rarer == sorted(rarer, reverse=True)
+    long = corpus.used_on_both_sides(pairs, tokenizer, shortest=4)
+    assert long == [piece for piece in found if len(piece) >= 4] != found
+
+
+def test_pieces_that_another_vocabulary_lacks(tokenizer):
+    begun = corpus.beginning(tokenizer, 35)
+    assert corpus.only_in(begun, tokenizer) == []
+    more = corpus.only_in(tokenizer, begun)
+    assert len(more) == tokenizer.vocab_size - 35
+    assert [len(piece) for piece in more] == sorted(map(len, more), reverse=True)
+
+
+def test_an_average_batch_by_hand():
+    lengths = np.array([[4, 5, 12], [2, 2, 6]])
+    average = corpus.average_batch(lengths, [np.array([0, 1]), np.array([2])])
+    assert average["cells"].tolist() == [(10 + 12) / 2, (4 + 6) / 2]
+    assert average["tokens"].tolist() == [(9 + 12) / 2, (4 + 6) / 2]
+
+
+def test_sides_sorted_apart_have_less_padding_than_pairs():
+    lengths = np.array([[1, 1, 9, 9], [9, 1, 9, 1]])
+    together = [np.array([0, 1]), np.array([2, 3])]
+    assert corpus.padding_share(lengths, together) == pytest.approx(16 / 56)
+    assert corpus.padding_if_sorted_apart(lengths, together) == 0
+
+
+def test_learning_to_stop_is_two_shares():
+    right, stops = corpus.learn_to_stop(SymbolTask("copy", 3, 1, 3))
+    assert 0.7 < right <= 1
+    assert 0.9 < stops <= 1

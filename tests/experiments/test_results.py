@@ -50,7 +50,7 @@ def test_every_result_says_where_it_comes_from(path):
     assert not re.search(r'[" ](/|~/|[A-Z]:\\)\w', text), "an absolute path"
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "training_step"])
+@pytest.mark.parametrize("name", [*REPORTED, "training_step", "trainer_step"])
 def test_reported_results_were_measured_on_committed_code(name):
     assert load(name)["provenance"]["clean"]
 
@@ -102,3 +102,17 @@ def test_the_training_step_is_compared_between_equals():
             statistics.median(ratios), rel=1e-2
         )
     assert result["decoding"]["same_tokens"]
+
+
+def test_the_trainer_is_compared_between_equals():
+    result = load("trainer_step")
+    assert set(result["sizes"]) == {"tiny", "base"}
+    for entry in result["sizes"].values():
+        assert entry["loss_difference"] < 1e-5 * entry["loss_without_dropout"]
+        assert entry["dropout_masks"] == 2 + 5 * entry["model"]["layers"]
+        assert len(entry["rounds"]) == len(entry["target_tokens"])
+        for column, kind in enumerate(("peer", "peer_chunked"), start=1):
+            ratios = [row[column] / row[0] for row in entry["rounds"]]
+            assert entry["ratio"][kind]["median"] == pytest.approx(
+                statistics.median(ratios), rel=1e-2
+            )
