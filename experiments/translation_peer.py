@@ -1,6 +1,9 @@
-"""Train `torch.nn.Transformer` as the shipped model was trained.
+"""Train `torch.nn.Transformer` as the shipped model was trained, and compare.
 
-    python experiments/translation_peer.py --like RUN --steps N --out DIR
+    python experiments/translation_peer.py train RUN PEER --steps N
+    python experiments/translation_peer.py compare RUN PEER
+
+RUN is the folder of the shipped model's run, PEER that of this one.
 
 The same data, batches, order, schedule, loss and precision as the run in
 RUN; the same sizes, embeddings and positions. The framework's own are its
@@ -8,6 +11,10 @@ layers: biases in the attention, dropout also on attention weights and inside
 the feed-forward networks, layer-norm epsilon 1e-5, its Xavier start. Its two
 final norms are left out, as post-norm does not have them, so that
 `transformer.translation` decodes both. Stopped, it goes on where it was.
+
+`compare` writes book/results/translation_peer.json: BLEU of both on the test
+set where the peer stands, the last checkpoints averaged, and the CPU seconds
+that each had spent on training until there.
 """
 
 from __future__ import annotations
@@ -20,21 +27,35 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from provenance import RESULTS, provenance, write_json
 from torch import Tensor, nn
+from translation_model import AVERAGED
 
 from transformer import (
     PositionalEncoding,
     TokenEmbedding,
     TrainingConfig,
+    Transformer,
     TransformerConfig,
     causal_mask,
 )
-from transformer.checkpoints import checkpoints, load_checkpoint, save_checkpoint
+from transformer.checkpoints import (
+    average,
+    checkpoints,
+    fill,
+    load_checkpoint,
+    save_checkpoint,
+    without_aliases,
+)
 from transformer.data.streams import mix
+from transformer.data.text import help_en_de
+from transformer.data.tokenizer import BytePairEncoding
 from transformer.linear import Linear
 from transformer.material import Run, gather
+from transformer.pretrained.framework import part_names, parted
 from transformer.processes import joined
 from transformer.trainer import Trainer
+from transformer.translation import bleu, translate
 
 
 class Peer(nn.Module):
@@ -130,10 +151,67 @@ def train(like: Path, steps: int, out: Path, save_every: int = 250) -> None:
             seconds = time.process_time()
 
 
-if __name__ == "__main__":
+def averaged(files: list[Path]) -> Transformer:
+    """The mean of checkpoints, as our model, whoever's layers they hold."""
+    found = [load_checkpoint(file) for file in files]
+    config = TransformerConfig(**found[0]["config"]["model"])
+    state = average([without_aliases(one["model"]) for one in found])
+    model = Transformer(config).eval()
+    if "layers" in found[0]["config"]:
+        core = {
+            name.removeprefix("core."): tensor
+            for name, tensor in state.items()
+            if name.startswith("core.")
+        }
+        embedding = next(state[n] for n in TIED if n in state)
+        state = parted(core, part_names(config.layers, "post"))
+        state["output_projection.weight"] = embedding
+    fill(model, state)
+    return model
+
+
+TIED = ("embedding.weight", "output_projection.weight")  # the peer's names
+
+
+def compare(like: Path, out: Path) -> dict:
+    """Both models where the peer stands."""
+    tokenizer = BytePairEncoding.load(out / "tokenizer.json")
+    last = checkpoints(out / "checkpoints")[-1].name
+    sources, references = zip(*help_en_de("test"), strict=True)
+    found = {}
+    for name, folder in (("ours", like), ("peer", out)):
+        files = [f for f in checkpoints(folder / "checkpoints") if f.name <= last]
+        model = averaged(files[-AVERAGED:])
+        for beam in (1, 4):
+            said = translate(model, tokenizer, sources, beam_size=beam)
+            score = bleu(said, references)
+            found[f"{name}, beam {beam}"] = score.score
+            print(name, beam, score, flush=True)
+        found[f"{name}, parameters"] = sum(p.numel() for p in model.parameters())
+    return {
+        "provenance": provenance(),
+        "step": int(last.removeprefix("step-").removesuffix(".pt")),
+        "averaged": AVERAGED,
+        "signature": score.signature,
+        "found": found,
+    }
+
+
+def main() -> None:
+    """Train the peer, or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--like", type=Path, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("what", choices=("train", "compare"))
+    parser.add_argument("run", type=Path)
+    parser.add_argument("peer", type=Path)
+    parser.add_argument("--steps", type=int, default=5000)
     options = parser.parse_args()
-    train(options.like, options.steps, options.out)
+    torch.set_num_threads(1)
+    if options.what == "train":
+        train(options.run, options.steps, options.peer)
+    else:
+        result = compare(options.run, options.peer)
+        write_json(RESULTS / "translation_peer.json", result)
+
+
+if __name__ == "__main__":
+    main()

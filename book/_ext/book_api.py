@@ -53,14 +53,16 @@ ELSEWHERE = {  # by the last part of the name
 ORDER = {
     "transformer": "config masks attention feed_forward embeddings"
     " positional_encoding encoder_decoder variants model decoding data.batches"
-    " data.toy data.text data.tokenizer data.streams evaluation translation"
-    " complexity checkpoints training chunked_loss processes trainer material"
-    " training_run".split(),
+    " data.toy data.text data.tokenizer data.streams data.trees data.grammar"
+    " evaluation translation complexity checkpoints pretrained.shipped"
+    " pretrained.framework pretrained.marian training chunked_loss processes"
+    " trainer material training_run".split(),
     "bookkit": "using checks report mutations evidence ledger source figures"
-    " environment".split(),
+    " explorers environment".split(),
 }
 UNLISTED = {
-    f"transformer.{name}" for name in ("__main__", "cli", "cli_train", "data", "files")
+    f"transformer.{name}"
+    for name in "__main__ cli cli_train cli_translate data files".split()
 }
 # What readers call, where a module holds more than that.
 MEMBERS = {
@@ -69,6 +71,7 @@ MEMBERS = {
     "bookkit.ledger": "Claim Row load coverage LedgerError",
     "bookkit.source": "show_source",
     "bookkit.figures": "FUNCTIONS",
+    "bookkit.explorers": "positions learning_rate attention",
     "bookkit.environment": "describe",
 }
 

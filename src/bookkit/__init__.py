@@ -3,6 +3,7 @@
 from bookkit import checks as check
 from bookkit import mutations
 from bookkit.evidence import EvidenceFailed, Measurement, evidence, results
+from bookkit.explorers import attention as attention_explorer
 from bookkit.report import CheckFailed, Report
 from bookkit.source import show_source
 from bookkit.using import PARTS, use, yours
@@ -13,6 +14,7 @@ __all__ = [
     "EvidenceFailed",
     "Measurement",
     "Report",
+    "attention_explorer",
     "check",
     "evidence",
     "mutations",

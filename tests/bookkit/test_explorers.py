@@ -99,7 +99,7 @@ def test_every_slider_has_a_label():
 @pytest.mark.parametrize(
     "given, says",
     [
-        ({"d_model": 7}, "d_model=7 must be even"),
+        ({"d_model": 7}, "d_model=7 must be from 4 to 128, in steps of 2"),
         ({"d_model": 130}, "d_model=130 must be from 4 to 128, in steps of 2"),
         ({"position": 101}, "position=101 must be from 0 to 100"),
         ({"offset": -1}, "offset=-1 must be from 0 to 50"),

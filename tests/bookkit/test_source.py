@@ -12,8 +12,9 @@ import torch
 
 import bookkit
 import transformer
-from bookkit import source
+from bookkit import beam, heads, source
 from bookkit.source import StaleNote, notes_of, show_source
+from transformer.pretrained import framework, marian
 
 CHAPTERS = sorted(p.name[:-4] for p in (files("bookkit") / "notes").iterdir())
 attention = transformer.scaled_dot_product_attention
@@ -22,6 +23,8 @@ attention = transformer.scaled_dot_product_attention
 def lookup(name):
     first, *rest = name.split(".")
     modules = [m for n, m in sys.modules.items() if n.split(".")[0] == "transformer"]
+    # What chapters show besides: the book's own code, and A3's.
+    modules = [heads, beam, framework, marian, *modules]
     found = next(vars(m)[first] for m in modules if first in vars(m))
     for attribute in rest:
         found = getattr(found, attribute)

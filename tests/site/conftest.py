@@ -12,12 +12,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from playwright.sync_api import Browser, Error, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -148,11 +152,9 @@ def addressed(builds) -> Site:
     return built(builds["addressed"])
 
 
-@pytest.fixture(scope="session")
-def browser():
+@contextmanager
+def chromium() -> Iterator[Browser]:
     """Headless Chromium: $CHROMIUM, the system's, or playwright's own."""
-    from playwright.sync_api import Error, sync_playwright
-
     names = ("chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("CHROMIUM") or next(
         filter(None, map(shutil.which, names)), None
@@ -170,22 +172,34 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def visits(site, addressed, browser) -> list[Visit]:
+def visits(site, addressed) -> list[Visit]:
     """Every page in every view; page one of the addressed site as well."""
+    todo = [(site, name) for name in site.pages if name != "index.html"]
+    todo.append((addressed, "book/index.html"))
+    # A browser for each view, side by side.
+    with ThreadPoolExecutor(len(VIEWS)) as threads:
+        seen = threads.map(lambda view: visit_all(view, todo), VIEWS)
+        return [visit for visits in seen for visit in visits]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for what is tried by hand."""
+    with chromium() as browser:
+        yield browser
+
+
+def visit_all(view: str, todo: list[tuple[Site, str]]) -> list[Visit]:
+    """Open the pages one after the other in one view."""
     axe = (HERE / "vendor" / "axe-core" / "axe.min.js").read_text("utf-8")
-    done = []
-    for view, (scheme, width, height) in VIEWS.items():
+    scheme, width, height = VIEWS[view]
+    with chromium() as browser:
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=scheme,
             reduced_motion="reduce",
         )
-        todo = [(site, name) for name in site.pages if name != "index.html"]
-        todo.append((addressed, "book/index.html"))
-        for where, name in todo:
-            done.append(visit(context, where, name, view, axe))
-        context.close()
-    return done
+        return [visit(context, *page, view, axe) for page in todo]
 
 
 def visit(context, site: Site, name: str, view: str, axe: str) -> Visit:

@@ -311,3 +311,9 @@ def test_odd_widths_are_fine_with_learned_positions():
 
 def test_the_start_token_may_be_padding():
     assert TransformerConfig.tiny(start_id=0).start_id == 0
+
+
+def test_padding_is_banned_from_the_output_where_it_is_the_start_token():
+    assert TransformerConfig.tiny().banned_ids == []
+    assert TransformerConfig.tiny(start_id=0).banned_ids == [0]
+    assert TransformerConfig.tiny(pad_id=12, start_id=12).banned_ids == [12]

@@ -67,3 +67,26 @@ def test_a_mask_that_is_not_boolean_is_refused_with_its_dtype(dtype):
     message = str(refusal.value)
     assert f"source_mask has dtype {dtype}" in message
     assert "masks are torch.bool, True where a query may attend" in message
+
+
+def test_a_mask_fits_exactly_where_it_broadcasts_to_the_scores(generator):
+    """As torch.broadcast_shapes has it, on random shapes."""
+    seen = set()
+    for _ in range(300):
+        sizes = torch.randint(1, 4, (8,), generator=generator).tolist()
+        shape = tuple(sizes[:4])
+        mask = torch.ones(sizes[4:][: sizes[0] + 1], dtype=torch.bool)
+        if mask.dim() and sizes[1] == 1:
+            shape = shape[1:]
+        try:
+            fits = torch.broadcast_shapes(mask.shape, shape) == shape
+        except RuntimeError:
+            fits = False
+        seen.add(fits)
+        try:
+            check_mask(mask, shape, "mask")
+            accepted = True
+        except ValueError:
+            accepted = False
+        assert accepted == fits, (mask.shape, shape)
+    assert seen == {True, False}

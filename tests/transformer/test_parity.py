@@ -13,18 +13,16 @@ import torch
 from torch import nn
 
 from transformer import MultiHeadAttention
-
-from .framework import (
+from transformer.pretrained.framework import (
     ATTENTION,
     DECODER_LAYER,
     ENCODER_LAYER,
-    FrameworkTransformer,
-    from_framework,
-    gradients,
-    model_names,
-    to_framework,
-    weights,
+    joined,
+    part_names,
+    parted,
 )
+
+from .framework import FrameworkTransformer, gradients, weights
 from .making import largest_difference, make_model, random_batch, random_mask, shake
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-6}
@@ -49,7 +47,7 @@ def compare(ours, theirs, names, our_inputs, their_inputs, our_output, their_out
     (our_output * pull.to(our_output.dtype)).sum().backward()
     (their_output * pull.to(their_output.dtype)).sum().backward()
     # Biases that we leave out have a gradient in the framework only.
-    back = from_framework(gradients(theirs), names)
+    back = parted(gradients(theirs), names)
     differences = [
         largest_difference(tensor, back[name])
         for name, tensor in gradients(ours).items()
@@ -78,7 +76,7 @@ def attention_difference(heads, d_k, queries, keys, bias, masked, dtype):
     shake(ours, generator)
     ours.to(dtype)
     theirs = nn.MultiheadAttention(d_model, heads, batch_first=True, dtype=dtype)
-    theirs.load_state_dict(to_framework(weights(ours), ATTENTION))
+    theirs.load_state_dict(joined(weights(ours), ATTENTION))
     query = random_input(generator, dtype, BATCH, queries, d_model)
     key = random_input(generator, dtype, BATCH, keys, d_model)
     value = random_input(generator, dtype, BATCH, keys, d_model)
@@ -139,7 +137,7 @@ def layer_difference(kind, norm, bias, masked, dtype, **size):
         theirs = nn.TransformerDecoderLayer(*shape, **common)
         inputs, copies = [x, memory], leaves(x, memory)
         output = ours(x, memory, own, cross)
-    theirs.load_state_dict(to_framework(weights(ours), names))
+    theirs.load_state_dict(joined(weights(ours), names))
     if kind == "encoder":
         expected = theirs(*copies, src_mask=blocked)
     else:
@@ -210,9 +208,9 @@ def test_the_frameworks_extra_final_norms_would_change_the_logits(generator):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_weights_mapped_to_the_framework_and_back_are_the_same(norm):
     model = make_model(norm=norm, attention_bias=True)
-    names = model_names(model.config.layers, norm)
+    names = part_names(model.config.layers, norm)
     own = weights(model)
-    back = from_framework(to_framework(own, names), names)
+    back = parted(joined(own, names), names)
     rest = set(own) - set(back)
     assert rest == {"source_embedding.weight"}
     assert all(torch.equal(back[name], own[name]) for name in back)
