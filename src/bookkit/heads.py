@@ -1,0 +1,222 @@
+"""Where heads look, in numbers, and by which rule one of them is shown.
+
+Chapter 19. Attention weights are those of one pair of sentences:
+(layer, head, query, key), as `maps` gives them. What a head may look
+for is a table of (query, key), True where a key is what is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from transformer import Transformer
+from transformer.config import EOS
+from transformer.data.batches import make_batch, shift
+from transformer.data.tokenizer import SPECIAL
+from transformer.data.toy import english
+
+END = SPECIAL[EOS]
+MARKS = set(",;:.()")
+APART = [d for d in range(-6, 7) if abs(d) > 1]  # tokens, for `clause_ratio`
+
+Maps = dict[str, Tensor]
+Head = tuple[int, int]  # layer and head, from 0
+
+
+@torch.no_grad()
+def maps(
+    model: Transformer,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    batch_size: int = 32,
+) -> Iterator[Maps]:
+    """The weights of each pair, one pair after another.
+
+    Args:
+        pairs: ids of source and target, without special ids.
+
+    Yields:
+        "encoder", "decoder" and "cross", each (layer, head, query,
+        key), without padding. A query of the decoder is the row that
+        writes a token: row 0 is given <s> and writes the first.
+    """
+    model.eval()
+    for start in range(0, len(pairs), batch_size):
+        some = pairs[start : start + batch_size]
+        batch = make_batch(*zip(*some, strict=True))
+        given, _ = shift(batch.target)
+        _, weights = model(batch.source, given, return_attention=True)
+        for i, (source, target) in enumerate(some):
+            n, m = len(source) + 1, len(target) + 1
+            sizes = {"encoder": (n, n), "decoder": (m, m), "cross": (m, n)}
+            yield {
+                kind: weights[kind][:, i, :, :rows, :columns]
+                for kind, (rows, columns) in sizes.items()
+            }
+
+
+# --- what is looked for ------------------------------------------------------
+
+
+def places(tokens: Sequence[str]) -> dict[str, Tensor]:
+    """What a head of self-attention may look for, by the place alone."""
+    place = torch.arange(len(tokens))
+    offset = place[None, :] - place[:, None]
+    end = torch.tensor([token == END for token in tokens])
+    return {
+        "token before": offset == -1,
+        "itself": offset == 0,
+        "token after": offset == 1,
+        "end mark": end[None, :] & (offset != 0),
+    }
+
+
+def copied(source: Sequence[str], written: Sequence[str]) -> Tensor:
+    """Names and figures that stand once on either side: (row, source).
+
+    Pieces with a capital or a digit, such as "▁Writer" or "2". That
+    the one comes from the other is as good as certain.
+    """
+    once = [
+        token
+        for token in set(source) & set(written)
+        if source.count(token) == written.count(token) == 1
+        and any(letter.isupper() or letter.isdigit() for letter in token)
+    ]
+    wanted = torch.zeros(len(written), len(source), dtype=torch.bool)
+    for token in once:
+        wanted[written.index(token), source.index(token)] = True
+    return wanted
+
+
+def aligned(number: int) -> list[int | None]:
+    """For each piece of `german(number)` its word in `english(number)`.
+
+    21 -> [1, None, 0]: "ein" is "one", "zwanzig" is "twenty", and
+    "und" has no counterpart.
+    """
+    for unit in (1000, 100):
+        if number >= unit:
+            before = aligned(number // unit)
+            mark = len(english(number // unit))
+            rest = aligned(number % unit) if number % unit else []
+            after = [None if i is None else i + mark + 1 for i in rest]
+            return [*before, mark, *after]
+    return [1, None, 0] if number > 20 and number % 10 else [0]
+
+
+def swapped(number: int) -> Tensor:
+    """Ones and tens that change places: (row, English word and <eos>)."""
+    right = aligned(number)
+    wanted = torch.zeros(len(right) + 1, len(english(number)) + 1, dtype=torch.bool)
+    for und, word in enumerate(right):
+        if word is None:
+            for row in (und - 1, und + 1):
+                wanted[row, right[row]] = True
+    return wanted
+
+
+# --- scores ------------------------------------------------------------------
+
+
+def shares(weights: Tensor, wanted: Tensor) -> Tensor:
+    """How much of its weight each head gives to the wanted keys.
+
+    Returns:
+        (layer, head, row), rows without a wanted key left out.
+    """
+    return (weights * wanted).sum(-1)[..., wanted.any(-1)]
+
+
+def hits(weights: Tensor, wanted: Tensor) -> Tensor:
+    """Whether a row's largest weight lies on a wanted key, as 0 or 1.
+
+    Returns:
+        (layer, head, row), rows without a wanted key left out.
+    """
+    first = weights.argmax(-1, keepdim=True)
+    found = wanted.expand(weights.shape).gather(-1, first)[..., 0]
+    return found[..., wanted.any(-1)].float()
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """How widely each row looks, in bits: (layer, head, row)."""
+    return torch.special.entr(weights).sum(-1) / torch.log(torch.tensor(2.0))
+
+
+def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> Tensor:
+    """Weight within a clause over weight across a mark, (layer, head).
+
+    Pairs of words 2 to 6 tokens apart are compared at equal distance
+    and direction: those with no mark between them, and those with one.
+    A head that looks by distance alone has a ratio of 1.
+
+    Args:
+        maps: weights of self-attention, (layer, head, query, key).
+        sentences: the tokens of each.
+    """
+    total, count = 0.0, torch.zeros(2, len(APART))
+    for weights, tokens in zip(maps, sentences, strict=True):
+        bare = [token.strip("▁") for token in tokens]
+        mark = torch.tensor([token in MARKS for token in bare])
+        word = ~mark & torch.tensor([token not in ("", END) for token in bare])
+        clause = mark.cumsum(0)
+        both = word[:, None] & word[None, :]
+        same = both & (clause[:, None] == clause[None, :])
+        sums = torch.zeros(*weights.shape[:2], 2, len(APART))
+        for d, apart in enumerate(APART):
+            along = weights.diagonal(apart, -2, -1)
+            for kind, pairs in enumerate((same, both & ~same)):
+                kept = pairs.diagonal(apart)
+                sums[:, :, kind, d] = along[..., kept].sum(-1)
+                count[kind, d] += kept.sum()
+        total = total + sums
+    within, across = (total / count).sum(-1).unbind(-1)
+    return within / across
+
+
+# --- which head --------------------------------------------------------------
+
+
+def best(scores: Tensor) -> Head:
+    """Layer and head of the highest score, of (layer, head)."""
+    return divmod(scores.argmax().item(), scores.size(1))
+
+
+def drawn(scores: Tensor, seed: int) -> Head:
+    """Layer and head drawn at random, whatever their score."""
+    generator = torch.Generator().manual_seed(seed)
+    pick = torch.randint(scores.numel(), (1,), generator=generator).item()
+    return divmod(pick, scores.size(1))
+
+
+def label(head: Head) -> str:
+    """(1, 2) -> "2.3": layer 2, head 3, counted from 1."""
+    return f"{head[0] + 1}.{head[1] + 1}"
+
+
+@contextmanager
+def removed(model: Transformer, kind: str, head: Head) -> Iterator[None]:
+    """Within it, what one head puts out is not read.
+
+    Args:
+        kind: "encoder", "decoder" or "cross".
+    """
+    stack = model.encoder if kind == "encoder" else model.decoder
+    layer = stack.layers[head[0]]
+    part = layer.cross_attention if kind == "cross" else layer.self_attention
+    weight = part.project_output.weight
+    width = weight.size(1) // part.heads
+    own = slice(head[1] * width, (head[1] + 1) * width)
+    before = weight[:, own].detach().clone()
+    with torch.no_grad():
+        weight[:, own] = 0
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            weight[:, own] = before
