@@ -13,10 +13,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from transformer import Transformer
+from transformer import Transformer, TransformerConfig, padding_mask
+from transformer.attention import recording
 from transformer.config import EOS
-from transformer.data.batches import make_batch, shift
-from transformer.data.tokenizer import SPECIAL
+from transformer.data.batches import make_batch, pad, shift
+from transformer.data.tokenizer import SPECIAL, BytePairEncoding
 from transformer.data.toy import english
 
 END = SPECIAL[EOS]
@@ -57,6 +58,43 @@ def maps(
                 kind: weights[kind][:, i, :, :rows, :columns]
                 for kind, (rows, columns) in sizes.items()
             }
+
+
+@torch.no_grad()
+def encoder_maps(
+    model: Transformer, sources: Sequence[Sequence[int]], *, batch_size: int = 32
+) -> list[Tensor]:
+    """The encoder's weights alone: (layer, head, query, key) of each source.
+
+    Args:
+        sources: ids without special ids.
+    """
+    model.eval()
+    parts = [layer.self_attention for layer in model.encoder.layers]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    found: dict[int, Tensor] = {}
+    for start in range(0, len(order), batch_size):
+        some = order[start : start + batch_size]
+        ids = pad([[*sources[i], EOS] for i in some])
+        with recording(parts):
+            model.encode(ids, padding_mask(ids, model.config.pad_id))
+            weights = torch.stack([part.weights for part in parts])
+        for row, i in enumerate(some):
+            n = len(sources[i]) + 1
+            found[i] = weights[:, row, :, :n, :n]
+    return [found[i] for i in range(len(sources))]
+
+
+def untrained(config: TransformerConfig, seed: int) -> Transformer:
+    """A model of that shape; the random state outside is left."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Transformer(config).eval()
+
+
+def pieces(tokenizer: BytePairEncoding, ids: Iterable[int]) -> list[str]:
+    """As they are written, with the end mark."""
+    return [*map(tokenizer.tokenizer.id_to_token, ids), END]
 
 
 # --- what is looked for ------------------------------------------------------
@@ -146,6 +184,25 @@ def hits(weights: Tensor, wanted: Tensor) -> Tensor:
 def entropy(weights: Tensor) -> Tensor:
     """How widely each row looks, in bits: (layer, head, row)."""
     return torch.special.entr(weights).sum(-1) / torch.log(torch.tensor(2.0))
+
+
+def place_scores(
+    maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]
+) -> dict[str, Tensor]:
+    """Mean share of each head's weight on each of the `places`.
+
+    Args:
+        maps: weights of self-attention, (layer, head, query, key).
+        sentences: the tokens of each.
+
+    Returns:
+        From what is looked for to (layer, head).
+    """
+    found: dict[str, list[Tensor]] = {}
+    for weights, tokens in zip(maps, sentences, strict=True):
+        for name, wanted in places(tokens).items():
+            found.setdefault(name, []).append(shares(weights, wanted))
+    return {name: torch.cat(many, -1).mean(-1) for name, many in found.items()}
 
 
 def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> Tensor:

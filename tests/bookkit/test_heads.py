@@ -123,6 +123,16 @@ def test_entropy_of_even_and_of_sharp_rows():
     assert heads.entropy(sharp).abs().max() == 0
 
 
+def test_place_scores_are_means_over_all_rows():
+    tokens = [["▁a", "b", "</s>"], ["▁a", "</s>"]]
+    found = random_maps((3, 3), (2, 2))
+    scores = heads.place_scores(found, tokens)
+    before = found[0][..., 1, 0] + found[0][..., 2, 1] + found[1][..., 1, 0]
+    torch.testing.assert_close(scores["token before"], before / 3)
+    end = found[0][..., 0, 2] + found[0][..., 1, 2] + found[1][..., 0, 1]
+    torch.testing.assert_close(scores["end mark"], end / 3)
+
+
 def slow_clause_ratio(maps, sentences, layer, head):
     means = {True: 0.0, False: 0.0}
     for d in [*range(-6, -1), *range(2, 7)]:
@@ -192,6 +202,10 @@ def test_maps_are_those_of_each_pair_alone_and_without_padding():
         (alone,) = heads.maps(model, [(source, target)])
         for kind in alone:
             torch.testing.assert_close(weights[kind], alone[kind])
+    sources = [source for source, _ in pairs]
+    encoder = heads.encoder_maps(model, sources, batch_size=2)
+    for weights, own in zip(found, encoder, strict=True):
+        torch.testing.assert_close(own, weights["encoder"])
 
 
 def test_the_best_head_is_named_from_1():
