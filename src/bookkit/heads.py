@@ -85,6 +85,14 @@ def encoder_maps(
     return [found[i] for i in range(len(sources))]
 
 
+def encoded(
+    tokenizer: BytePairEncoding, texts: Sequence[str]
+) -> tuple[list[list[int]], list[list[str]]]:
+    """The ids of each text, and its pieces with the end mark."""
+    ids = tokenizer.encode(texts)
+    return ids, [pieces(tokenizer, one) for one in ids]
+
+
 def untrained(config: TransformerConfig, seed: int) -> Transformer:
     """A model of that shape; the random state outside is left."""
     with torch.random.fork_rng():
@@ -254,6 +262,12 @@ def drawn(scores: Tensor, seed: int) -> Head:
 def label(head: Head) -> str:
     """(1, 2) -> "2.3": layer 2, head 3, counted from 1."""
     return f"{head[0] + 1}.{head[1] + 1}"
+
+
+def names(scores: Tensor) -> list[str]:
+    """The label of each head of (layer, head), in order."""
+    layers, heads = scores.shape[:2]
+    return [label((i, j)) for i in range(layers) for j in range(heads)]
 
 
 @contextmanager
