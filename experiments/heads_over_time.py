@@ -30,7 +30,7 @@ from transformer.data.text import help_en_de
 from transformer.data.tokenizer import BytePairEncoding
 from transformer.evaluation import teacher_forced
 
-STEPS = (250, 500, 1000, 2000, 4000, 8000, 16_000)
+STEPS = (250, 500, 1000, 2000, 3000, 4000, 6000, 8000, 16_000)
 SENTENCES = 100
 LONGEST = 60  # tokens on either side
 Pairs = list[tuple[list[int], list[int]]]
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--sentences", type=int, default=SENTENCES)
+    parser.add_argument("--not-yet-last", action="store_true", help="it still trains")
     parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -48,7 +49,9 @@ def main() -> None:
         for path in checkpoints(options.run / "checkpoints")
     }
     last = max(files)
-    steps = [0, *(step for step in STEPS if step in files and step < last), last]
+    steps = [0, *(step for step in STEPS if step in files and step < last)]
+    if not options.not_yet_last:
+        steps.append(last)
     tokenizer = BytePairEncoding.load(options.run / "tokenizer.json")
     config = load_checkpoint(files[last])["config"]
     seed = config["training.seed"]

@@ -216,15 +216,15 @@ def place_scores(
 def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> Tensor:
     """Weight within a clause over weight across a mark, (layer, head).
 
-    Pairs of words 2 to 6 tokens apart are compared at equal distance
-    and direction: those with no mark between them, and those with one.
-    A head that looks by distance alone has a ratio of 1.
+    Pairs of words 2 to 6 tokens apart are compared: those with no mark
+    between them, and those of the same sentence, distance and direction
+    with one. A head that looks by distance alone has a ratio of 1.
 
     Args:
         maps: weights of self-attention, (layer, head, query, key).
         sentences: the tokens of each.
     """
-    total, count = 0.0, torch.zeros(2, len(APART))
+    within, across = 0.0, 0.0
     for weights, tokens in zip(maps, sentences, strict=True):
         bare = [token.strip("▁") for token in tokens]
         mark = torch.tensor([token in MARKS for token in bare])
@@ -232,15 +232,13 @@ def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> 
         clause = mark.cumsum(0)
         both = word[:, None] & word[None, :]
         same = both & (clause[:, None] == clause[None, :])
-        sums = torch.zeros(*weights.shape[:2], 2, len(APART))
-        for d, apart in enumerate(APART):
-            along = weights.diagonal(apart, -2, -1)
-            for kind, pairs in enumerate((same, both & ~same)):
-                kept = pairs.diagonal(apart)
-                sums[:, :, kind, d] = along[..., kept].sum(-1)
-                count[kind, d] += kept.sum()
-        total = total + sums
-    within, across = (total / count).sum(-1).unbind(-1)
+        for apart in APART:
+            inside = same.diagonal(apart)
+            outside = (both & ~same).diagonal(apart)
+            if inside.any() and outside.any():
+                along = weights.diagonal(apart, -2, -1)
+                within = within + along[..., inside].mean(-1)
+                across = across + along[..., outside].mean(-1)
     return within / across
 
 

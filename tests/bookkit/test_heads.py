@@ -134,10 +134,10 @@ def test_place_scores_are_means_over_all_rows():
 
 
 def slow_clause_ratio(maps, sentences, layer, head):
-    means = {True: 0.0, False: 0.0}
-    for d in [*range(-6, -1), *range(2, 7)]:
-        found = {True: [], False: []}
-        for weights, tokens in zip(maps, sentences, strict=True):
+    total = {True: 0.0, False: 0.0}
+    for weights, tokens in zip(maps, sentences, strict=True):
+        for d in [*range(-6, -1), *range(2, 7)]:
+            found = {True: [], False: []}
             for q in range(len(tokens)):
                 k = q + d
                 if not 0 <= k < len(tokens):
@@ -148,9 +148,10 @@ def slow_clause_ratio(maps, sentences, layer, head):
                 between = tokens[min(q, k) + 1 : max(q, k)]
                 same = not any(t.strip("▁") in set(",;:.()") for t in between)
                 found[same].append(weights[layer, head, q, k].item())
-        for same in found:
-            means[same] += sum(found[same]) / len(found[same])
-    return means[True] / means[False]
+            if all(found.values()):
+                for same, values in found.items():
+                    total[same] += sum(values) / len(values)
+    return total[True] / total[False]
 
 
 def sentences(count=12):
@@ -175,9 +176,9 @@ def test_the_clause_ratio_of_distance_alone_is_1_and_of_clauses_is_not():
     tokens = sentences()
     place = torch.arange(21.0)
     score = -(place[None] - place[:, None]).abs()
-    # By distance alone, rows not divided by their sums.
-    far = (score / 3).exp()[None, None]
-    assert heads.clause_ratio([far] * 12, tokens).item() == pytest.approx(1, rel=1e-5)
+    # By distance alone, whatever the sentence's length and its sharpness.
+    far = [(score / (i + 1)).exp()[None, None] for i in range(12)]
+    assert heads.clause_ratio(far, tokens).item() == pytest.approx(1, rel=1e-5)
     clauses = []
     for sentence in tokens:
         marks = torch.tensor([t.strip("▁") in set(",;:.()") for t in sentence])
