@@ -22,7 +22,7 @@ import torch
 from provenance import RESULTS, run_seeds
 
 from bookkit import example, heads
-from bookkit.explorers import _two_digits
+from bookkit.explorers import two_digits
 from transformer import Transformer, TransformerConfig
 from transformer.checkpoints import checkpoints, load_checkpoint, read_model
 from transformer.data.batches import make_batch
@@ -146,7 +146,7 @@ def rounded(scores: torch.Tensor) -> list[list[float]]:
 def kept(weights: heads.Maps) -> dict[str, str]:
     """Thousandths, two digits to base 32 each."""
     return {
-        kind: _two_digits((table * 1000).round().int().numpy())
+        kind: two_digits((table * 1000).round().int().numpy())
         for kind, table in weights.items()
     }
 

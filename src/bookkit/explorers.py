@@ -266,7 +266,7 @@ def attention(
         given={
             **{side: those for side, those in tokens.items() if those},
             **{
-                kind: [*table.shape[:2], _two_digits(table)]
+                kind: [*table.shape[:2], two_digits(table)]
                 for kind, table in tables.items()
             },
         },
@@ -312,7 +312,7 @@ def _attention_tables(
     return tables
 
 
-def _two_digits(table: np.ndarray) -> str:
+def two_digits(table: np.ndarray) -> str:
     """Thousandths to base 32, as the script reads them: 1000 is v8."""
     digits = np.array(list("0123456789abcdefghijklmnopqrstuv"))
     pairs = np.stack([digits[table.ravel() // 32], digits[table.ravel() % 32]])

@@ -105,6 +105,12 @@ def pieces(tokenizer: BytePairEncoding, ids: Iterable[int]) -> list[str]:
     return [*map(tokenizer.tokenizer.id_to_token, ids), END]
 
 
+def unpack(digits: str, *shape: int) -> Tensor:
+    """Weights that were kept as thousandths, two digits to base 32 each."""
+    found = [int(digits[i : i + 2], 32) for i in range(0, len(digits), 2)]
+    return torch.tensor(found).view(shape) / 1000
+
+
 # --- what is looked for ------------------------------------------------------
 
 

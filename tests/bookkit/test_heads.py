@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bookkit import heads
+from bookkit.explorers import two_digits
 from transformer import Transformer, TransformerConfig
 from transformer.data.toy import EINER, ONES, ZEHNER, ZIGER, english, german
 from transformer.recipes import toy_model
@@ -207,6 +208,12 @@ def test_maps_are_those_of_each_pair_alone_and_without_padding():
     encoder = heads.encoder_maps(model, sources, batch_size=2)
     for weights, own in zip(found, encoder, strict=True):
         torch.testing.assert_close(own, weights["encoder"])
+
+
+def test_kept_weights_come_back_to_a_thousandth():
+    (table,) = random_maps((4, 5))
+    digits = two_digits((table * 1000).round().int().numpy())
+    assert (heads.unpack(digits, 2, 3, 4, 5) - table).abs().max() <= 0.00051
 
 
 def test_the_best_head_is_named_from_1():
