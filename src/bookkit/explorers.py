@@ -223,7 +223,8 @@ def attention(
             (layer, head, query, key), or with a batch of 1 after the
             layer. They are kept to a thousandth.
         source_tokens: a label for each source id.
-        target_tokens: a label for each id of the decoder's input.
+        target_tokens: a label for each id of the decoder's input; what
+            a row of the decoder writes is the next one.
         kind: to start from; the first that is there if None.
         layer: to start from, counted from 1.
         heads: to start from, counted from 1; all if None.

@@ -111,7 +111,8 @@ const draw = ({ kind, layer, view }, put, width, { data, state, fields, again })
           if (value >= 0.01) {
             const line = put("line", {
               x1: left, y1: y(q) + shift, x2: right - 2, y2: y(k) + shift,
-              stroke: colour(head), "stroke-opacity": value, class: "weight",
+              stroke: colour(head), "stroke-opacity": value,
+              class: head > 8 ? "weight dashed" : "weight",
               "data-head": head, "data-query": q, "data-key": k, "data-value": value,
             }, "", drawing);
             put("title", {}, about(head, q, k), line);
