@@ -12,7 +12,7 @@ from transformer.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from transformer.decoding import greedy_decode
+from transformer.decoding import Hypothesis, beam_search, greedy_decode
 from transformer.embeddings import TokenEmbedding
 from transformer.encoder_decoder import (
     AddAndNorm,
@@ -46,6 +46,7 @@ __all__ = [
     "DecoderLayer",
     "Encoder",
     "EncoderLayer",
+    "Hypothesis",
     "KeyValueCache",
     "LabelSmoothingLoss",
     "MultiHeadAttention",
@@ -56,6 +57,7 @@ __all__ = [
     "TrainingConfig",
     "Transformer",
     "TransformerConfig",
+    "beam_search",
     "causal_mask",
     "greedy_decode",
     "noam_rate",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from transformer.cli_train import add_average, add_train, whole_number
+from transformer.cli_translate import add_evaluate, add_translate
 from transformer.data.toy import FIRST_SYMBOL, SymbolTask
 from transformer.decoding import greedy_decode
 from transformer.evaluation import greedy_exact_match
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_demo(commands)
     add_train(commands)
     add_average(commands)
+    add_translate(commands)
+    add_evaluate(commands)
     options = parser.parse_args(arguments)
     try:
         return options.run(options)

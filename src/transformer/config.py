@@ -116,6 +116,15 @@ class TransformerConfig:
                 " must be an id of its own (start_id may be pad_id)"
             )
 
+    @property
+    def banned_ids(self) -> list[int]:
+        """What decoding never says.
+
+        That is PAD where it is the start token, as in MarianMT: then
+        it is no stranger to the decoder.
+        """
+        return [self.pad_id] if self.start_id == self.pad_id else []
+
     def to_dict(self) -> dict:
         """Every field as JSON can hold it."""
         return asdict(self)

@@ -204,7 +204,7 @@ def judging(
         perplexity, accuracy = teacher_forced(model, batches)
         found = {"perplexity": perplexity, "accuracy": accuracy}
         if sources:
-            said = translate(model, tokenizer, sources)
+            said = translate(model, tokenizer, sources, beam_size=1)
             found["bleu"] = bleu(said, references).score
         return found
 

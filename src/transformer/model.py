@@ -199,6 +199,13 @@ class Transformer(nn.Module):
             }
         return logits, weights
 
+    @classmethod
+    def from_marian(cls, path_or_name) -> Transformer:
+        """A MarianMT model, from a folder or by name (appendix A3)."""
+        from transformer.pretrained import marian
+
+        return marian.load_model(path_or_name)
+
 
 class Parts:
     """Makes a model's parts; the one place that chooses variants."""

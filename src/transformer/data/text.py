@@ -60,15 +60,22 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     read = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     with read(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode(
-                    "utf-8-sig" if number == 1 else "utf-8"
-                )
-            except UnicodeDecodeError as error:
-                fault = f"byte {error.start + 1} is not UTF-8"
-                raise TextError(path, number, fault) from None
-            yield text.rstrip("\r\n")
+        yield from decode_lines(file, path)
+
+
+def decode_lines(file: Iterable[bytes], path: Path) -> Iterator[str]:
+    """The lines of an open file, without their ends.
+
+    Raises:
+        TextError: naming `path` and line, if one is no UTF-8.
+    """
+    for number, line in enumerate(file, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            fault = f"byte {error.start + 1} is not UTF-8"
+            raise TextError(path, number, fault) from None
+        yield text.rstrip("\r\n")
 
 
 def split_columns(path: Path) -> Iterator[Pair]:

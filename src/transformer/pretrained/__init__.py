@@ -1,37 +1,5 @@
 """Trained weights: those that come with the book, and others'."""
 
-from __future__ import annotations
+from transformer.pretrained.shipped import load
 
-from importlib.resources import as_file, files
-
-from transformer.checkpoints import load_weights
-from transformer.data.tokenizer import BytePairEncoding
-from transformer.model import Transformer
-
-SHIPPED = {"help-en-de": "help_en_de"}  # name: folder beside this file
-
-
-def load(
-    name: str = "help-en-de",
-) -> tuple[Transformer, BytePairEncoding]:
-    """A model that comes with the book, and its tokenizer.
-
-    The weights are stored in half precision; here they are float32.
-
-    Args:
-        name: "help-en-de", English to German, help pages of an
-            office suite. Its model card says how it was trained.
-
-    Raises:
-        ValueError: no model has that name.
-    """
-    if name not in SHIPPED:
-        raise ValueError(
-            f"name={name!r} must be one of"
-            f" {', '.join(map(repr, SHIPPED))}"
-        )
-    with as_file(files(__name__) / SHIPPED[name]) as folder:
-        return (
-            load_weights(folder / "model.safetensors"),
-            BytePairEncoding.load(folder / "tokenizer.json"),
-        )
+__all__ = ["load"]
