@@ -151,7 +151,7 @@ def section(module: str) -> str:
         name for name in names if name in there and not name.startswith("_")
     )
     return (
-        f"### {module.partition('.')[2]}\n\n{{source-file}}`{path}`\n\n"
+        f"## {module.partition('.')[2]}\n\n{{source-file}}`{path}`\n\n"
         f"```{{eval-rst}}\n.. automodule:: {module}\n   :members: {members}\n```\n"
     )
 

@@ -81,7 +81,7 @@ class Parsing:
 
     @cached_property
     def vocabulary(self) -> list[str]:
-        """Token of each id: special ones, words, tree tokens."""
+        """Token of each id; special ones, words, tree tokens."""
         words = dict.fromkeys(" ".join(LEXICON.values()).split())
         labels = dict.fromkeys(name.split("@")[0] for name in RULES)
         ends = [f"{side}{label}" for label in labels for side in "()"]
