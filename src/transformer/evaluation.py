@@ -138,7 +138,7 @@ class BracketScores:
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of the two: 2 right / (found + gold)."""
+        """Of the two the harmonic mean, 2 right / (found + gold)."""
         brackets = self.found + self.gold
         return 2 * self.right / brackets if brackets else 0.0
 
