@@ -50,7 +50,9 @@ def test_every_result_says_where_it_comes_from(path):
     assert not re.search(r'[" ](/|~/|[A-Z]:\\)\w', text), "an absolute path"
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "training_step", "trainer_step"])
+@pytest.mark.parametrize(
+    "name", [*REPORTED, "training_step", "trainer_step", "decoding"]
+)
 def test_reported_results_were_measured_on_committed_code(name):
     assert load(name)["provenance"]["clean"]
 
@@ -116,3 +118,13 @@ def test_the_trainer_is_compared_between_equals():
             assert entry["ratio"][kind]["median"] == pytest.approx(
                 statistics.median(ratios), rel=1e-2
             )
+
+
+def test_decoding_was_timed_in_every_case_with_the_same_tokens():
+    shapes = load("decoding")["shapes"]
+    assert set(shapes) == {"d=128", "d=256"}
+    for cases in shapes.values():
+        assert len(cases) == 4
+        for found in cases.values():
+            assert set(found) == {"cached", "uncached", "MarianMT generate"}
+            assert all(entry["same_tokens"] for entry in found.values())
