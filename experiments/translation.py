@@ -28,7 +28,6 @@ import sacrebleu
 import torch
 from provenance import (
     RESULTS,
-    ROOT,
     now,
     provenance,
     read_json,
@@ -37,6 +36,7 @@ from provenance import (
 )
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from translation_model import SHIPPED
 
 from transformer import Transformer, pretrained
 from transformer.checkpoints import average_files, checkpoints, load_weights
@@ -46,7 +46,6 @@ from transformer.data.tokenizer import BytePairEncoding
 from transformer.decoding import evaluation_mode
 from transformer.translation import bleu, chrf, search
 
-SHIPPED = ROOT / "src" / "transformer" / "pretrained" / "help_en_de"
 BEAMS, ALPHAS, AVERAGED = (1, 2, 4, 8, 16), (0.0, 0.3, 1.0, 1.5), (1, 2, 5, 10, 20)
 RESAMPLES = 1000
 FIRST = "averaged, beam 4"  # what the others are compared with

@@ -14,8 +14,7 @@ It is the same as
         --seed 1 --precision bfloat16 --save-every 250 --save-minutes 0
         --keep 100 --steps N --out runs/help-en-de
 
-followed by `transformer average`. On one core of the machine of its result
-file it took the hours that are printed in the model card.
+followed by `transformer average`.
 """
 
 from __future__ import annotations

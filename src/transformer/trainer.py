@@ -201,7 +201,7 @@ class Trainer:
                 yield
                 return
             # On CPU the fused kernel's backward pass is slow in
-            # bfloat16: a fifth of the step at 20 tokens a sentence.
+            # bfloat16, for sentences of some 20 tokens.
             with sdpa_kernel(SDPBackend.MATH):
                 yield
 
