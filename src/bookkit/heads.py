@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -246,6 +248,41 @@ def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> 
                 within = within + along[..., inside].mean(-1)
                 across = across + along[..., outside].mean(-1)
     return within / across
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Where the heads of an encoder look, over a set of sentences.
+
+    Args:
+        maps: weights of each sentence, (layer, head, query, key).
+        sentences: the tokens of each.
+    """
+
+    maps: list[Tensor]
+    sentences: list[list[str]]
+
+    @classmethod
+    def of(
+        cls, model: Transformer, tokenizer: BytePairEncoding, texts: Sequence[str]
+    ) -> Looks:
+        """What a model does with some texts."""
+        ids, sentences = encoded(tokenizer, texts)
+        return cls(encoder_maps(model, ids), sentences)
+
+    @cached_property
+    def places(self) -> dict[str, Tensor]:
+        """`place_scores` on these sentences."""
+        return place_scores(self.maps, self.sentences)
+
+    @property
+    def table(self) -> Tensor:
+        """The same, heads one after another: (head, place)."""
+        return torch.stack([*self.places.values()], -1).flatten(0, 1)
+
+    def clauses(self, part: slice = slice(None)) -> Tensor:
+        """`clause_ratio` on these sentences, or on a part of them."""
+        return clause_ratio(self.maps[part], self.sentences[part])
 
 
 # --- which head --------------------------------------------------------------

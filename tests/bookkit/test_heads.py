@@ -8,6 +8,7 @@ import torch
 from bookkit import heads
 from bookkit.explorers import two_digits
 from transformer import Transformer, TransformerConfig
+from transformer.data.tokenizer import BytePairEncoding
 from transformer.data.toy import EINER, ONES, ZEHNER, ZIGER, english, german
 from transformer.recipes import toy_model
 
@@ -250,3 +251,24 @@ def test_a_removed_head_puts_out_nothing_and_comes_back(kind):
     assert not torch.equal(during, before)
     assert torch.equal(model(batch.source, batch.target), before)
     assert math.isfinite(during.sum().item())
+
+
+def test_looks_are_the_maps_and_scores_of_texts():
+    texts = ["Save the file.", "Close the file, then save it."]
+    tokenizer = BytePairEncoding.fit(texts * 3, 60)
+    torch.manual_seed(3)
+    model = Transformer(TransformerConfig.tiny(tokenizer.vocab_size)).eval()
+    looks = heads.Looks.of(model, tokenizer, texts)
+    ids, sentences = heads.encoded(tokenizer, texts)
+    assert looks.sentences == sentences
+    for ours, alone in zip(looks.maps, ids, strict=True):
+        [expected] = heads.encoder_maps(model, [alone])
+        torch.testing.assert_close(ours, expected)
+    table = looks.table
+    assert table.shape == (looks.maps[0].shape[0] * looks.maps[0].shape[1], 4)
+    for column, scores in enumerate(looks.places.values()):
+        torch.testing.assert_close(table[:, column], scores.flatten())
+    torch.testing.assert_close(
+        looks.clauses(slice(1, None)),
+        heads.clause_ratio(looks.maps[1:], sentences[1:]),
+    )
