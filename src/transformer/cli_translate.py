@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from transformer import pretrained
@@ -41,6 +42,7 @@ EXAMPLES = (
     "LibreOffice opens your default email program.",
 )
 FILE_NAME = re.compile(r"\S*[/\\]\S+|\S+\.[A-Za-z]\w{0,4}")
+WORD = re.compile(r"[^\W\d_]+")  # letters alone
 STANDARD_INPUT = Path("standard input")
 
 
@@ -264,21 +266,38 @@ def warn(tokenizer: BytePairEncoding, sentences: Sequence[str]) -> None:
 def faults(tokenizer: BytePairEncoding, sentence: str) -> Iterator[str]:
     """What lies outside of what the book's model has learned from."""
     (ids,) = tokenizer.encode([sentence])
+    unseen: list[str] = []
     if UNKNOWN in ids:
         signs = sorted(set(sentence))
-        unseen = [
+        unseen += [
             sign
             for sign, encoded in zip(
                 signs, tokenizer.encode(signs), strict=True
             )
             if UNKNOWN in encoded
         ]
+    unseen += [
+        word
+        for word in dict.fromkeys(WORD.findall(sentence))
+        if word.lower() not in seen_words() and word not in unseen
+    ]
+    if unseen:
         yield f"never seen in training: {' '.join(unseen)}"
     if len(ids) + 1 > LONGEST:
         yield (
             f"{len(ids) + 1} tokens, but the longest in training had"
             f" {LONGEST}"
         )
+
+
+@cache
+def seen_words() -> frozenset[str]:
+    """The English words of the training text, in lower case."""
+    return frozenset(
+        word.lower()
+        for source, _ in help_en_de("train")
+        for word in WORD.findall(source)
+    )
 
 
 def general() -> str:

@@ -102,7 +102,7 @@ def test_the_offered_sentences_are_of_the_test_set_and_not_of_the_training():
 
 
 def test_unknown_signs_and_long_sentences_are_warned_of(shipped, capsys):
-    long = "e " * 90
+    long = "the " * 90
     cli.main(["translate", "Open it.", "Open Ω and Ж.", long])
     warnings = capsys.readouterr().err.splitlines()
     assert warnings[:1] == [
@@ -111,6 +111,21 @@ def test_unknown_signs_and_long_sentences_are_warned_of(shipped, capsys):
     assert "sentence 3: " in warnings[1]
     assert "tokens, but the longest in training had 80" in warnings[1]
     assert "--marian Helsinki-NLP/opus-mt-en-de" in warnings[2]
+
+
+def test_words_of_another_domain_are_warned_of():
+    sentences = ["Save the FILE 2.", "My cat sleeps on the cat's roof."]
+    tokenizer = BytePairEncoding.fit(sentences, 80)
+    inside, outside = ([*cli_translate.faults(tokenizer, s)] for s in sentences)
+    assert inside == []
+    assert outside == ["never seen in training: cat sleeps roof"]
+
+
+def test_few_sentences_of_the_test_set_have_words_that_training_lacks():
+    sources = [source for source, _ in help_en_de("test")]
+    unseen = [cli_translate.WORD.findall(s.lower()) for s in sources]
+    warned = sum(not cli_translate.seen_words().issuperset(u) for u in unseen)
+    assert 0 < warned < 0.12 * len(sources)
 
 
 @pytest.mark.parametrize(("words", "warned"), [(79, False), (80, True)])
