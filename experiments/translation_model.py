@@ -38,7 +38,7 @@ from transformer.processes import joined
 from transformer.training_run import Schedule, train_to
 
 STEPS = 10_000
-AVERAGED = 10  # of the last checkpoints, 250 steps apart
+AVERAGED = 5  # of the last checkpoints, 250 steps apart
 SHIPPED = ROOT / "src" / "transformer" / "pretrained" / "help_en_de"
 
 
@@ -58,11 +58,11 @@ def the_run(steps: int = STEPS) -> Run:
 
 SCHEDULE = Schedule(
     report_every=100,
-    validate_every=500,
+    validate_every=2500,
     save_every=250,
     save_minutes=0,
     keep=100,
-    bleu_sentences=641,
+    bleu_sentences=200,
 )
 
 
