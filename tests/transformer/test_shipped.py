@@ -9,6 +9,7 @@ from transformer import pretrained
 from transformer.checkpoints import save_weights
 from transformer.data.tokenizer import BytePairEncoding
 from transformer.pretrained import shipped
+from transformer.translation import translate
 
 from .making import largest_difference, make_model
 
@@ -40,3 +41,16 @@ def test_weights_that_are_not_there_are_said_to_be_missing(folder):
 def test_other_names_are_refused():
     with pytest.raises(ValueError, match="name='large' must be one of 'help-en-de'"):
         pretrained.load("large")
+
+
+def test_the_model_that_ships_translates_and_its_log_goes_to_the_end():
+    log = pretrained.training_log()
+    judged = [line for line in log if "perplexity" in line]
+    steps = [line["step"] for line in judged]
+    assert steps == sorted(set(steps)) and len(steps) >= 5
+    assert log[-1] == judged[-1]
+    assert judged[0]["perplexity"] > 10 * judged[-1]["perplexity"]
+    model, tokenizer = pretrained.load()
+    assert model.config.vocab_size == tokenizer.vocab_size == 4000
+    said = translate(model, tokenizer, ["Save the file.", "Close the file."])
+    assert said == ["Speichern Sie die Datei.", "Schließen Sie die Datei."]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import AbstractContextManager
 from importlib.resources import as_file, files
+from pathlib import Path
 
 from transformer.checkpoints import load_weights
 from transformer.data.tokenizer import BytePairEncoding
@@ -26,14 +29,7 @@ def load(
         FileNotFoundError: its weights are not in this installation.
         ValueError: no model has that name.
     """
-    if name not in SHIPPED:
-        raise ValueError(
-            f"name={name!r} must be one of"
-            f" {', '.join(map(repr, SHIPPED))}"
-        )
-    with as_file(
-        files("transformer.pretrained") / SHIPPED[name]
-    ) as folder:
+    with folder_of(name) as folder:
         weights = folder / "model.safetensors"
         if not weights.exists():
             raise FileNotFoundError(
@@ -42,3 +38,28 @@ def load(
             )
         tokenizer = BytePairEncoding.load(folder / "tokenizer.json")
         return load_weights(weights), tokenizer
+
+
+def training_log(name: str = "help-en-de") -> list[dict]:
+    """What was measured while such a model trained, step by step.
+
+    Each entry has "step" and either "loss" (a token of the training
+    batches, smoothed), "rate" and "tokens_per_second", or
+    "perplexity", "accuracy" and "bleu" on validation sentences.
+
+    Raises:
+        ValueError: no model has that name.
+    """
+    with folder_of(name) as folder:
+        lines = (folder / "metrics.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def folder_of(name: str) -> AbstractContextManager[Path]:
+    """Where the files of a model lie, while the context is open."""
+    if name not in SHIPPED:
+        raise ValueError(
+            f"name={name!r} must be one of"
+            f" {', '.join(map(repr, SHIPPED))}"
+        )
+    return as_file(files("transformer.pretrained") / SHIPPED[name])
