@@ -29,7 +29,7 @@ def card() -> str:
     steps = [
         int(n.split("-")[1].split(".")[0]) for n in found["weights"]["checkpoints"]
     ]
-    text, about_peer = TEXT.read_text("utf-8").split("\n=====\n")
+    text, about_peer = TEXT.read_text("utf-8").split("=====\n")
     return text.format(
         **{
             name: getattr(model.config, name)
@@ -53,6 +53,11 @@ def card() -> str:
             for name, signature in found["settings"]["signatures"].items()
         )
         + ".",
+        valid=next(
+            run["bleu"]
+            for run in found["runs"]
+            if (run["split"], run["averaged"], run["beam"]) == ("valid", 0, 4)
+        ),
         peer=peer(about_peer),
     )
 
@@ -92,7 +97,8 @@ def peer(text: str) -> str:
         for who in ("ours", "peer")
         for beam in (1, 4)
     }
-    return text.format(step=result["step"], averaged=result["averaged"], **values)
+    told = text.format(step=result["step"], averaged=result["averaged"], **values)
+    return f"\n{told}"
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ SCHEDULE = Schedule(
     report_every=100,
     validate_every=2500,
     save_every=250,
-    save_minutes=0,
+    save_minutes=0.0,
     keep=100,
     bleu_sentences=200,
 )
