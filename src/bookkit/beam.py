@@ -155,6 +155,7 @@ def check(mine: Callable) -> Report:
         CheckFailed: with the smallest failing example.
     """
     exam = Exam("beam search", mine)
+    early = {"": {"a": 0.6, ".": 0.4}, "a": {".": 1.0}}
     doubtful = {
         "": {"a": 0.9, "b": 0.1},
         "a": {"a": 0.55, ".": 0.45},
@@ -171,13 +172,22 @@ def check(mine: Callable) -> Report:
         "b": {".": 1.0},
         "c": {".": 1.0},
     }
+    crowded = {
+        "": {"a": 0.5, "b": 0.3, ".": 0.2},
+        "a": {"c": 0.52, "d": 0.48},
+        "b": {"c": 1.0},
+        "c": {".": 0.6, "b": 0.4},
+        "d": {".": 1.0},
+    }
     for statement, table, beam_size, limit in (
         ("a beam of 1 takes the likeliest word each time", TINY, 1, 5),
         ("a beam of 2 finds what greedy misses", TINY, 2, 5),
         ("an end at once is an output too", {"": {"a": 0.4, ".": 0.6}}, 1, 3),
+        ("the search goes on after the first end", early, 2, 3),
         ("what has ended is not continued", doubtful, 2, 4),
         ("totals are products over all words", unlikely, 2, 6),
         ("the limit is kept", roundabout, 3, 2),
+        ("what has ended keeps its place in the beam", crowded, 3, 6),
     ):
         ids, words = of_table(table)
         (best,) = search(

@@ -7,7 +7,7 @@ for is a table of (query, key), True where a key is what is looked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from bookkit.report import Exam, Report
 from transformer import Transformer, TransformerConfig, padding_mask
 from transformer.attention import recording
 from transformer.config import EOS
@@ -221,18 +222,27 @@ def place_scores(
     return {name: torch.cat(many, -1).mean(-1) for name, many in found.items()}
 
 
-def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> Tensor:
-    """Weight within a clause over weight across a mark, (layer, head).
+def clause_weights(
+    maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]
+) -> tuple[Tensor, Tensor]:
+    """Weights between words of a clause, and between those of two.
 
-    Pairs of words 2 to 6 tokens apart are compared: those with no mark
-    between them, and those of the same sentence, distance and direction
-    with one. A head that looks by distance alone has a ratio of 1.
+    Words 2 to 6 tokens apart are compared: those with no mark between
+    them, and those of the same sentence, distance and direction with
+    one. Pieces of one word count as words.
 
     Args:
         maps: weights of self-attention, (layer, head, query, key).
         sentences: the tokens of each.
+
+    Returns:
+        Mean weight without a mark between and with one, each
+        (comparison, layer, head).
+
+    Raises:
+        ValueError: no sentence has both.
     """
-    within, across = 0.0, 0.0
+    within, across = [], []
     for weights, tokens in zip(maps, sentences, strict=True):
         bare = [token.strip("▁") for token in tokens]
         mark = torch.tensor([token in MARKS for token in bare])
@@ -245,9 +255,21 @@ def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> 
             outside = (both & ~same).diagonal(apart)
             if inside.any() and outside.any():
                 along = weights.diagonal(apart, -2, -1)
-                within = within + along[..., inside].mean(-1)
-                across = across + along[..., outside].mean(-1)
-    return within / across
+                within.append(along[..., inside].mean(-1))
+                across.append(along[..., outside].mean(-1))
+    if not within:
+        raise ValueError("sentences: none has words with a mark between and without")
+    return torch.stack(within), torch.stack(across)
+
+
+def clause_ratio(maps: Iterable[Tensor], sentences: Iterable[Sequence[str]]) -> Tensor:
+    """Weight within a clause over weight across a mark, (layer, head).
+
+    One mean of `clause_weights` over the other. A head that looks by
+    distance alone has a ratio of 1.
+    """
+    within, across = clause_weights(maps, sentences)
+    return within.mean(0) / across.mean(0)
 
 
 @dataclass(frozen=True)
@@ -283,6 +305,33 @@ class Looks:
     def clauses(self, part: slice = slice(None)) -> Tensor:
         """`clause_ratio` on these sentences, or on a part of them."""
         return clause_ratio(self.maps[part], self.sentences[part])
+
+    def clause_weights(self) -> tuple[Tensor, Tensor]:
+        """`clause_weights` on these sentences."""
+        return clause_weights(self.maps, self.sentences)
+
+
+def check_before(mine: Callable[[Tensor], Tensor]) -> Report:
+    """The mean share of the token before, as a reader computes it.
+
+    Args:
+        mine: (layer, head, query, key) -> (layer, head).
+
+    Raises:
+        CheckFailed: with the failing examples.
+    """
+    exam = Exam("token before", mine)
+    hand = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.2, 0.8, 0.0]])
+    draw = torch.Generator().manual_seed(19)
+    some = torch.randn(2, 3, 5, 5, generator=draw).softmax(-1)
+    for statement, weights in (
+        ("rows b and c count, row a does not", hand[None, None]),
+        ("each layer and head has its own number", some),
+    ):
+        before = places("x" * weights.size(-1))["token before"]
+        expected = shares(weights, before).mean(-1)
+        exam.equal(statement, dict(weights=weights), expected)
+    return exam.close()
 
 
 # --- which head --------------------------------------------------------------

@@ -103,7 +103,8 @@ def beam_tree(
         made, axes = blank(0.52 * rows + 0.5)
         (ax,) = axes.flat
         places: dict[tuple[int, ...], tuple[float, float]] = {(): (0, 0)}
-        ax.text(0, 0, "start", ha="center", va="center", color=QUIET)
+        paper = dict(boxstyle="round,pad=0.25", facecolor="white", edgecolor="none")
+        ax.text(0, 0, "start", ha="center", va="center", color=QUIET, bbox=paper)
         for x, column in enumerate(columns, 1):
             parents = [places[branch.ids[:-1]][1] for branch in column]
             order = sorted(
@@ -133,7 +134,8 @@ def _shown(step: Sequence[Branch], dropped: int) -> list[Branch]:
 
 def _edge(ax, start: tuple, end: tuple, fate: str) -> None:
     ax.plot(
-        [start[0] + 0.3, end[0] - 0.32],
+        # From middle to middle; what stands there covers the ends.
+        [start[0], end[0]],
         [start[1], end[1]],
         color=FAINT if fate == "dropped" else QUIET,
         linewidth=0.9,
@@ -156,7 +158,7 @@ def _node(ax, x: float, y: float, branch: Branch, name: str) -> None:
         f"{name}\n{share:.2f}" if share >= 0.005 else f"{name}\n<0.01",
         ha="center",
         va="center",
-        fontsize=8,
+        fontsize=9,
         color=ink,
         linespacing=1.15,
         bbox=dict(boxstyle="round,pad=0.25", facecolor=face, edgecolor=edge),

@@ -7,6 +7,7 @@ import torch
 
 from bookkit import heads
 from bookkit.explorers import two_digits
+from bookkit.report import CheckFailed
 from transformer import Transformer, TransformerConfig
 from transformer.data.tokenizer import BytePairEncoding
 from transformer.data.toy import EINER, ONES, ZEHNER, ZIGER, english, german
@@ -188,6 +189,36 @@ def test_the_clause_ratio_of_distance_alone_is_1_and_of_clauses_is_not():
         same = clause[:, None] == clause[None, :]
         clauses.append((score / 3 + 2 * same).softmax(-1)[None, None])
     assert heads.clause_ratio(clauses, tokens).item() > 3
+
+
+def test_clause_weights_by_hand():
+    tokens = ["▁a", ",", "▁b", "▁c", "▁d", "</s>"]
+    (weights,) = random_maps((6, 6))
+    within, across = heads.clause_weights([weights], [tokens])
+    # Only two apart there are both: b and d, and a and b, each way.
+    assert within.shape == across.shape == (2, 2, 3)
+    torch.testing.assert_close(within[0], weights[..., 4, 2])
+    torch.testing.assert_close(within[1], weights[..., 2, 4])
+    torch.testing.assert_close(across[0], weights[..., 2, 0])
+    torch.testing.assert_close(across[1], weights[..., 0, 2])
+    with pytest.raises(ValueError, match="none has words with a mark"):
+        heads.clause_weights([weights], [["▁a", "▁b", "▁c", "▁d", "▁e", "</s>"]])
+
+
+def test_the_check_of_the_exercise_tells_right_from_wrong():
+    def right(weights):
+        return weights.diagonal(-1, -2, -1).mean(-1)
+
+    assert "2" in str(heads.check_before(right))
+    for wrong in (
+        lambda weights: weights.diagonal(1, -2, -1).mean(-1),
+        lambda weights: weights.diagonal(0, -2, -1).mean(-1),
+        lambda weights: weights.diagonal(-1, -2, -1).sum(-1) / weights.size(-1),
+        lambda weights: right(weights).mean(0),
+        lambda weights: None,
+    ):
+        with pytest.raises(CheckFailed):
+            heads.check_before(wrong)
 
 
 def test_maps_are_those_of_each_pair_alone_and_without_padding():

@@ -47,8 +47,10 @@ def test_every_step_is_seen_with_what_became_of_it():
     assert math.exp(second[0].total) == pytest.approx(0.36)
 
 
-def by_hand(follow, beam_size, limit, *, freeze=True, product=True):
-    """The chapter's solution, and two mistakes."""
+def by_hand(
+    follow, beam_size, limit, *, freeze=True, product=True, places=True, first=False
+):
+    """The chapter's solution, and four mistakes."""
     live, ended = [(1.0, [])], []
     for _ in range(limit):
         grown = [
@@ -57,19 +59,29 @@ def by_hand(follow, beam_size, limit, *, freeze=True, product=True):
             for word, q in follow(said).items()
         ]
         grown.sort(key=lambda pair: -pair[0])
-        kept = grown[: beam_size - len(ended)] if freeze else grown[:1]
+        free = beam_size - len(ended) if places else beam_size
+        kept = grown[:free] if freeze else grown[:1]
         ended += [pair for pair in kept if pair[1][-1] == "."]
         live = [pair for pair in kept if pair[1][-1] != "."]
+        if first and ended:
+            break
     return max(ended, key=lambda pair: pair[0])[1]
 
 
 def test_the_check_passes_what_is_right_and_names_what_is_not():
-    assert "6 checks passed" in repr(beam.check(by_hand))
+    assert "8 checks passed" in repr(beam.check(by_hand))
     with pytest.raises(CheckFailed, match="finds what greedy misses"):
         beam.check(lambda *of: by_hand(*of, freeze=False))
     with pytest.raises(CheckFailed) as caught:
         beam.check(lambda *of: by_hand(*of, product=False))
     assert "totals are products over all words" in caught.value.failed
+    for mistake, statement in (
+        (dict(places=False), "what has ended keeps its place in the beam"),
+        (dict(first=True), "the search goes on after the first end"),
+    ):
+        with pytest.raises(CheckFailed) as caught:
+            beam.check(lambda *of, mistake=mistake: by_hand(*of, **mistake))
+        assert caught.value.failed == [statement]
     with pytest.raises(CheckFailed, match="takes the likeliest"):
         beam.check(lambda follow, beam_size, limit: ["."])
 

@@ -156,7 +156,7 @@ def wmt14_en_de(split: str) -> list[Pair]:
     except ImportError as error:
         raise ImportError(
             "wmt14-ende needs the package `datasets`:"
-            " pip install 'attention-executed[scale]'"
+            " pip install datasets"
         ) from error
     try:
         name = {"valid": "validation"}.get(split, split)

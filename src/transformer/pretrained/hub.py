@@ -41,7 +41,7 @@ def folder_of(
     except ImportError as error:
         raise ImportError(
             f"to fetch {name}, install huggingface_hub:"
-            " pip install 'attention-executed[marian]'"
+            " pip install sentencepiece huggingface_hub"
         ) from error
     try:
         # Without a network this finds what was fetched before.

@@ -59,7 +59,7 @@ class SentencePieces:
         except ImportError as error:
             raise ImportError(
                 "MarianMT's tokenizer needs the package sentencepiece:"
-                " pip install 'attention-executed[marian]'"
+                " pip install sentencepiece huggingface_hub"
             ) from error
         folder = Path(folder)
         sides = []
