@@ -36,13 +36,13 @@ from transformer.evaluation import teacher_forced
 from transformer.trainer import Step
 from transformer.translation import bleu, translate
 
-SEEDS = range(910, 918)  # none on which anything was timed or chosen
+SEEDS = range(920, 928)  # none on which anything was timed or chosen
 FEW = SEEDS[:5]
 PIECES = 2000
 LONGEST = 16  # tokens of a side, EOS counted
 BUDGET = 512  # tokens of a batch and side, padding counted
 SHAPE = dict(layers=2, d_model=64, d_ff=256, heads=4, max_length=256)
-RUN = dict(steps=450, warmup_steps=150, factor=0.5)
+RUN = dict(steps=2400, warmup_steps=150, factor=0.5)
 FIRST = 25  # steps whose losses are kept one by one
 BLOCK = 25  # steps whose mean loss is kept
 
