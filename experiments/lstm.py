@@ -1,0 +1,286 @@
+"""Section 7: time to equal quality, a Transformer and an LSTM.
+
+    python experiments/lstm.py tune
+    python experiments/lstm.py
+
+writes book/results/lstm.json. Both translate the short pairs of the book's
+corpus, English to German, with equally many weights (within 2%), on the same
+batches in the same order. The LSTM is the framework's: two layers each side,
+the encoder in both directions, and attention of Luong and others over it. Its
+attention is not fed back into the next step, so that a whole sentence goes
+through one call. Loss, optimizer and the shape of the schedule are the same
+for both, dropout too; the LSTM's gradients are clipped. Each has the best of
+three peak rates of its own, found on another seed and the validation pairs
+(`tune`, book/results/lstm_tuning.json).
+
+Time is CPU time of one thread, for training alone. The two take turns, 25
+steps each, so that whatever else the machine does slows both alike. After
+each turn the perplexity on the test pairs is taken. A run ends when both have
+used their seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from functools import cache
+
+import torch
+from provenance import RESULTS, read_json, run_seeds
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer import (
+    LabelSmoothingLoss,
+    NoamScheduler,
+    TokenEmbedding,
+    TrainingConfig,
+    Transformer,
+    TransformerConfig,
+)
+from transformer.data.batches import Batch, shift
+from transformer.data.streams import EncodedPairs, TokenBatches, encode_pairs, mix
+from transformer.data.text import help_en_de
+from transformer.data.tokenizer import BytePairEncoding
+from transformer.evaluation import teacher_forced
+from transformer.training import make_optimizer
+
+PIECES, LONGEST, BUDGET = 2000, 32, 1024
+SHAPE = dict(layers=2, d_model=128, d_ff=512, heads=4, dropout=0.1, max_length=64)
+HIDDEN = 90  # of one direction; so both have equally many weights
+PEAKS = (1e-3, 2e-3, 4e-3)
+WARMUP, TURN = 100, 25
+SECONDS, TUNING_SECONDS = 90, 45
+TARGET = 20.0  # perplexity; fixed after the tuning, before the runs
+SEEDS = range(800, 805)
+TUNED_ON = 890  # not among them
+CLIP = 1.0
+KINDS = ("transformer", "lstm")
+
+
+class Recurrent(nn.Module):
+    """An LSTM encoder and decoder with attention, called as `Transformer` is.
+
+    Args:
+        config: of the Transformer beside it.
+        hidden: width of one direction of the encoder; the decoder has twice it.
+        layers: of each side.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, hidden: int = HIDDEN, layers: int = 2
+    ) -> None:
+        super().__init__()
+        self.config = config
+        d = config.d_model
+        self.embedding = TokenEmbedding(config.vocab_size, d)
+        kind = dict(num_layers=layers, dropout=config.dropout, batch_first=True)
+        self.encoder = nn.LSTM(d, hidden, bidirectional=True, **kind)
+        self.decoder = nn.LSTM(d, 2 * hidden, **kind)
+        self.score = nn.Linear(2 * hidden, 2 * hidden, bias=False)
+        self.combine = nn.Linear(4 * hidden, d)
+        self.output_projection = nn.Linear(d, config.vocab_size, bias=False)
+        self.output_projection.weight = self.embedding.weight
+        self.dropout = nn.Dropout(config.dropout)
+        for name, parameter in self.named_parameters():
+            if "bias_ih" in name:  # the forget gate starts open
+                nn.init.ones_(parameter.data.chunk(4)[1])
+
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Logits for the token that follows each of `target_in`."""
+        memory, state = self.encoder(self.dropout(self.embedding(source)))
+        # Of each layer the last states of both directions side by side.
+        state = tuple(
+            s.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2).contiguous()
+            for s in state
+        )
+        x, _ = self.decoder(self.dropout(self.embedding(target_in)), state)
+        mask = (source != self.config.pad_id)[:, None]
+        found = F.scaled_dot_product_attention(
+            self.score(x), memory, memory, attn_mask=mask, scale=1.0
+        )
+        x = torch.tanh(self.combine(torch.cat([found, x], dim=-1)))
+        return self.output_projection(self.dropout(x))
+
+
+class Racer:
+    """A model in training, and the CPU time it has used.
+
+    Args:
+        kind: "transformer" or "lstm".
+        seed: of weights, order of the batches and dropout.
+        peak: of the learning rate.
+        split: whose perplexity is taken.
+    """
+
+    def __init__(self, kind: str, seed: int, peak: float, split: str) -> None:
+        config = TransformerConfig(vocab_size=corpus()[0].vocab_size, **SHAPE)
+        make = Transformer if kind == "transformer" else Recurrent
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.model = make(config)
+        self.clip = CLIP if kind == "lstm" else None
+        self.seed, self.done, self.seconds = seed, 0, 0.0
+        self.stream = TokenBatches(corpus()[1], BUDGET, seed)
+        self.optimizer = make_optimizer(self.model, TrainingConfig())
+        factor = peak * (config.d_model * WARMUP) ** 0.5
+        self.scheduler = NoamScheduler(self.optimizer, config.d_model, WARMUP, factor)
+        self.criterion = LabelSmoothingLoss(0.1, config.pad_id)
+        self.held_out = held_out(split)
+        self.curve: list[tuple[float, float]] = []
+
+    def turn(self) -> None:
+        """Train for some steps, then look."""
+        batches = self.stream.take(TURN)
+        self.model.train()
+        started = time.process_time()
+        for batch in batches:
+            self.step(batch)
+        self.seconds += time.process_time() - started
+        perplexity, _ = teacher_forced(self.model, self.held_out)
+        self.curve.append((round(self.seconds, 3), round(perplexity, 4)))
+
+    def step(self, batch: Batch) -> None:
+        """Update the weights once."""
+        torch.manual_seed(mix(self.seed, self.done))
+        target_in, gold = shift(batch.target)
+        self.criterion(self.model(batch.source, target_in), gold).backward()
+        if self.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.scheduler.step()
+        self.done += 1
+
+
+@cache
+def corpus() -> tuple[BytePairEncoding, EncodedPairs]:
+    """The vocabulary of all training pairs, and the short pairs in pieces."""
+    pairs = help_en_de("train")
+    tokenizer = BytePairEncoding.fit((text for pair in pairs for text in pair), PIECES)
+    return tokenizer, encode_pairs(pairs, tokenizer, LONGEST)[0]
+
+
+@cache
+def held_out(split: str) -> list[Batch]:
+    """The short pairs of another split, in batches."""
+    pairs = encode_pairs(help_en_de(split), corpus()[0], LONGEST)[0]
+    stream = TokenBatches(pairs, 2 * BUDGET, seed=0)
+    return stream.take(len(stream.batches))
+
+
+def race(racers: list[Racer], seconds: float) -> None:
+    """Let them take turns until each has used its seconds."""
+    while running := [racer for racer in racers if racer.seconds < seconds]:
+        for racer in running:
+            racer.turn()
+
+
+def at(curve: list, seconds: float) -> float:
+    """The perplexity last seen within that time."""
+    return [found for used, found in curve if used <= seconds][-1]
+
+
+def reached(curve: list, target: float) -> float | None:
+    """The time at which the perplexity was first at the target or below."""
+    return next((used for used, found in curve if found <= target), None)
+
+
+def tune(seed: int) -> dict:
+    """Both kinds at every peak: the curves on the validation pairs."""
+    cases = [(kind, peak) for peak in PEAKS for kind in KINDS]
+    racers = {case: Racer(case[0], seed, case[1], "valid") for case in cases}
+    race(list(racers.values()), TUNING_SECONDS)
+    return {
+        "curve": {
+            kind: {f"{peak:g}": racers[kind, peak].curve for peak in PEAKS}
+            for kind in KINDS
+        }
+    }
+
+
+def best(curves: dict) -> dict:
+    """For each kind the peak with the lowest perplexity at the end."""
+    return {
+        kind: float(min(found, key=lambda p: at(found[p], TUNING_SECONDS)))
+        for kind, found in curves.items()
+    }
+
+
+def run(seed: int, peaks: dict) -> dict:
+    """Both kinds from one seed, taking turns."""
+    racers = {kind: Racer(kind, seed, peaks[kind], "test") for kind in KINDS}
+    race(list(racers.values()), SECONDS)
+    curves = {kind: racer.curve for kind, racer in racers.items()}
+    weights = {
+        kind: sum(p.numel() for p in racer.model.parameters())
+        for kind, racer in racers.items()
+    }
+    return {
+        "seconds_to_target": {k: reached(c, TARGET) for k, c in curves.items()},
+        "perplexity": {k: at(c, SECONDS) for k, c in curves.items()},
+        "steps": {kind: racer.done for kind, racer in racers.items()},
+        "weights": weights,
+        "curve": curves,
+    }
+
+
+def summarise(runs: list[dict]) -> dict:
+    """Means over seeds; None where a target was not reached."""
+    found: dict = {}
+    for part in ("seconds_to_target", "perplexity"):
+        found[part] = {}
+        for kind in KINDS:
+            values = [run[part][kind] for run in runs]
+            found[part][kind] = None if None in values else statistics.fmean(values)
+    return found
+
+
+def main() -> None:
+    """Tune, or run every seed with the peaks found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("tune", "run"), default="run")
+    parser.add_argument("--allow-dirty", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    settings = {
+        "corpus": "help_en_de",
+        "pieces": PIECES,
+        "longest": LONGEST,
+        "budget": BUDGET,
+        "shape": SHAPE,
+        "hidden": HIDDEN,
+        "peaks": PEAKS,
+        "warmup_steps": WARMUP,
+        "turn": TURN,
+        "clip": CLIP,
+    }
+    if options.what == "tune":
+        run_seeds(
+            RESULTS / "lstm_tuning.json",
+            [TUNED_ON],
+            tune,
+            settings=settings | {"seconds": TUNING_SECONDS},
+            summarise=lambda runs: {"best": best(runs[0]["curve"])},
+            say=lambda run: str(best(run["curve"])),
+            allow_dirty=options.allow_dirty,
+        )
+        return
+    peaks = read_json(RESULTS / "lstm_tuning.json")["summary"]["best"]
+    run_seeds(
+        RESULTS / "lstm.json",
+        SEEDS,
+        lambda seed: run(seed, peaks),
+        settings=settings | {"seconds": SECONDS, "target": TARGET, "peak": peaks},
+        summarise=summarise,
+        say=lambda run: (
+            f"seed {run['seed']}: {run['seconds_to_target']} {run['perplexity']}"
+        ),
+        allow_dirty=options.allow_dirty,
+    )
+
+
+if __name__ == "__main__":
+    main()
