@@ -1,4 +1,4 @@
-"""Section 6.3 on gold trees: sentences of CRAFT of at most 20 words.
+"""Section 6.3 on gold trees: sentences of CRAFT of at most 15 words.
 
     git clone https://github.com/UCDenver-ccp/CRAFT
     python experiments/parsing.py CRAFT [--gum FILE]
@@ -61,19 +61,20 @@ from transformer.trainer import Trainer
 
 SEED = 1800
 SIZES = {"train": 27842, "dev": 1470, "test": 1518}
-LONGEST = 20  # words of a sentence
+LONGEST = 15  # words of a sentence
 LEAST = 3  # times that a word of the vocabulary is seen in training
 BUDGET = 1024  # tokens of a batch and side, padding counted
 SHAPE = dict(layers=4, d_model=128, d_ff=512, heads=4, max_length=512)
 DROPOUT = dict(dropout=0.2, attention_dropout=0.2)  # as in the published code
 RUN = dict(warmup_steps=400, factor=0.5, label_smoothing=0.1)
 STEPS = 8000
-EVERY = 500  # steps between two points of the learning curve
+EVERY = 250  # steps between two points of the learning curve
 WATCHED = 200  # dev sentences of a point
+CUT = 60  # tokens that an output has at most there
 AVERAGED = 5  # snapshots, the last ones
 APART = 100  # steps between them
 BEAM = dict(beam_size=21, alpha=0.3, max_extra=300)
-BINS = ((1, 5), (6, 10), (11, 15), (16, 20))
+BINS = ((1, 5), (6, 10), (11, 15))
 
 Parser = Callable[[Sequence[Tree]], list[tuple[Tree, bool]]]
 
@@ -212,7 +213,7 @@ def trained(
             if trainer.done % EVERY and trainer.done < steps:
                 continue
             spent = time.process_time() - start
-            found = scored(watched, greedy(model, vocabulary)(watched))
+            found = scored(watched, greedy(model, vocabulary, CUT)(watched))
             start = time.process_time() - spent  # measuring is not training
             point = {
                 "step": trainer.done,
@@ -239,13 +240,19 @@ def batches(trees: Sequence[Tree], size: int) -> list[list[int]]:
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
-def greedy(model: Transformer, vocabulary: ParserVocabulary) -> Parser:
-    """Parse with the likeliest token at each step."""
+def greedy(
+    model: Transformer,
+    vocabulary: ParserVocabulary,
+    longest: int | None = None,
+) -> Parser:
+    """Parse with the likeliest token at each step.
+
+    An output may have so many tokens; if None, as many as in the beam search.
+    """
 
     def decode(source: torch.Tensor) -> list[list[int]]:
-        # As many as the paper's beam search may have.
-        longest = source.size(1) + BEAM["max_extra"]
-        return greedy_decode(model, source, max_length=longest).tolist()
+        most = longest or source.size(1) + BEAM["max_extra"]
+        return greedy_decode(model, source, max_length=most).tolist()
 
     return partial(parsed, vocabulary, decode, 64)
 
