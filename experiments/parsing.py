@@ -113,7 +113,7 @@ def main() -> None:
             "steps": options.steps,
             "averaged": [AVERAGED, APART],
             "beam": BEAM,
-            "precision": "bfloat16",
+            "precision": "float32",
         },
         summarise=summarise,
         say=lambda run: f"seed {run['seed']}: F1 {run['test']['beam']['f1']:.3f}",
@@ -195,7 +195,7 @@ def trained(
             TokenBatches(encoded(vocabulary, train), BUDGET, seed),
             TrainingConfig(**RUN, seed=seed),
             alone,
-            precision="bfloat16",
+            precision="float32",
         )
         snapshots: list[dict] = []
         curve: list[dict] = []
