@@ -65,8 +65,7 @@ def test_trees_come_back_in_their_order():
     assert [tree for tree, _ in found] == trees
 
 
-def test_an_untrained_model_parses_badly_but_parses(monkeypatch):
-    monkeypatch.setitem(parsing.BEAM, "max_extra", 10)
+def test_an_untrained_model_parses_badly_but_parses():
     vocabulary = ParserVocabulary.fit(TREES, 1)
     model = parsing.new_model(vocabulary, 0).eval()
     found = parsing.greedy(model, vocabulary)(TREES)
@@ -78,7 +77,8 @@ def test_an_untrained_model_parses_badly_but_parses(monkeypatch):
 # --- measuring ------------------------------------------------------------
 
 
-def test_scores_by_length_and_by_label_add_up():
+def test_scores_by_length_and_by_label_add_up(monkeypatch):
+    monkeypatch.setattr(parsing, "BINS", ((1, 5), (6, 10)))
     found = [(TREES[0], True), (branching(TREES[1], "S", "NP"), False)]
     whole = parsing.scored(TREES, found)
     assert whole["malformed"] == whole["exact"] == 0.5
