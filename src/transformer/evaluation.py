@@ -144,13 +144,17 @@ class BracketScores:
 
 
 def bracket_scores(
-    found: Sequence[Tree], gold: Sequence[Tree]
+    found: Sequence[Tree],
+    gold: Sequence[Tree],
+    *,
+    labelled: bool = True,
 ) -> BracketScores:
     """Precision, recall and F1 of brackets, by the rules of EVALB.
 
     Args:
         found: a parser's trees.
         gold: the right ones, over the same words.
+        labelled: False asks for the words of a bracket alone.
 
     Raises:
         ValueError: not one tree for each, or other words.
@@ -169,6 +173,8 @@ def bracket_scores(
         if words[0] != words[1]:
             raise ValueError(f"tree {place} is over other words")
         ours, theirs = brackets(one), brackets(other)
+        if not labelled:
+            ours, theirs = spans(ours), spans(theirs)
         right += (ours & theirs).total()
         exact += ours == theirs
         totals[0] += ours.total()
@@ -176,13 +182,16 @@ def bracket_scores(
     return BracketScores(right, *totals, exact, len(gold))
 
 
-def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
+Brackets = Counter[tuple[str, int, int]]  # label, first word, end
+
+
+def brackets(tree: Tree) -> Brackets:
     """Each node's label, first word and end, punctuation left out.
 
     A node that holds nothing but punctuation is no bracket, nor is
     a leaf, nor what wraps a tree in treebanks.
     """
-    found: Counter[tuple[str, int, int]] = Counter()
+    found: Brackets = Counter()
 
     def walk(node: Tree, start: int) -> int:
         if node.word is not None:
@@ -198,3 +207,109 @@ def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
 
     walk(tree, 0)
     return found
+
+
+def spans(found: Brackets) -> Brackets:
+    """The same brackets with no label."""
+    bare: Brackets = Counter()
+    for (_, start, end), times in found.items():
+        bare["", start, end] += times
+    return bare
+
+
+@dataclass(frozen=True)
+class BracketErrors:
+    """What is wrong with the brackets of all trees together.
+
+    Args:
+        relabelled: right words, wrong label; counted once, though a
+            bracket is found and another missed.
+        crossing: found, and overlaps a gold one without either being
+            inside the other.
+        extra: found, crosses nothing, and is not in the gold tree.
+        crossed: a gold one that is missed, crossed by one found.
+        missed: a gold one that is missed and not crossed.
+
+    So found - right = relabelled + crossing + extra, and gold - right
+    = relabelled + crossed + missed.
+    """
+
+    relabelled: int = 0
+    crossing: int = 0
+    extra: int = 0
+    crossed: int = 0
+    missed: int = 0
+
+
+def bracket_errors(
+    found: Sequence[Tree], gold: Sequence[Tree]
+) -> BracketErrors:
+    """The errors by their kinds.
+
+    Args:
+        found, gold: as `bracket_scores` takes them.
+    """
+    relabelled = crossing = extra = crossed = missed = 0
+    for one, other in zip(found, gold, strict=True):
+        ours, theirs = brackets(one), brackets(other)
+        wrong, lost = spans(ours - theirs), spans(theirs - ours)
+        relabelled += (wrong & lost).total()
+        for span in (wrong - lost).elements():
+            crosses = any(cross(span, bracket) for bracket in theirs)
+            crossing += crosses
+            extra += not crosses
+        for span in (lost - wrong).elements():
+            crosses = any(cross(span, bracket) for bracket in ours)
+            crossed += crosses
+            missed += not crosses
+    return BracketErrors(relabelled, crossing, extra, crossed, missed)
+
+
+def cross(
+    one: tuple[str, int, int], other: tuple[str, int, int]
+) -> bool:
+    """Whether brackets overlap, neither inside the other."""
+    (_, a, b), (_, c, d) = one, other
+    return a < c < b < d or c < a < d < b
+
+
+# --- what a parser that knows nothing would get -----------------------
+
+
+def branching(
+    tree: Tree, top: str, inner: str, *, right: bool = True
+) -> Tree:
+    """The tree where each word stands beside all that follow it.
+
+    Args:
+        tree: over the same words.
+        top, inner: labels of the outermost node and of all others.
+        right: False puts each word beside all that come before it.
+
+    Punctuation at the end hangs from the outermost node.
+    """
+    leaves = list(tree.leaves())
+    last = len(leaves)
+    while last > 1 and leaves[last - 1].label in PUNCTUATION:
+        last -= 1
+    inside, rest = leaves[:last], leaves[last:]
+    if not right:
+        inside.reverse()
+    node: tuple[Tree, ...] = (inside.pop(),)
+    while inside:
+        below = node if len(node) == 1 else (Tree(inner, node),)
+        word = inside.pop()
+        node = (word, *below) if right else (*below, word)
+    return Tree(top, (*node, *rest))
+
+
+def usual_labels(trees: Iterable[Tree]) -> tuple[str, str]:
+    """The label that most outermost nodes have, and most others."""
+    tops: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    for tree in trees:
+        tops[tree.label] += 1
+        for (label, *_), times in brackets(tree).items():
+            others[label] += times
+        others[tree.label] -= 1
+    return tops.most_common(1)[0][0], others.most_common(1)[0][0]

@@ -12,7 +12,7 @@ import torch
 
 import bookkit
 import transformer
-from bookkit import beam, heads, source
+from bookkit import beam, heads, later, proofs, source, table3
 from bookkit.source import StaleNote, notes_of, show_source
 from transformer.pretrained import framework, marian
 
@@ -24,7 +24,7 @@ def lookup(name):
     first, *rest = name.split(".")
     modules = [m for n, m in sys.modules.items() if n.split(".")[0] == "transformer"]
     # What chapters show besides: the book's own code, and A3's.
-    modules = [heads, beam, framework, marian, *modules]
+    modules = [heads, beam, later, proofs, table3, framework, marian, *modules]
     found = next(vars(m)[first] for m in modules if first in vars(m))
     for attribute in rest:
         found = getattr(found, attribute)

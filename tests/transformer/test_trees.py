@@ -9,8 +9,11 @@ import pytest
 
 from transformer.data.text import TextError
 from transformer.data.trees import (
+    SPECIAL,
+    ParserVocabulary,
     Tree,
     cleaned,
+    kind,
     linearised,
     read_tree,
     read_trees,
@@ -166,3 +169,71 @@ def test_one_word_may_stand_alone():
 def test_no_words_no_tree():
     with pytest.raises(ValueError, match="one leaf at least"):
         restored(["XX"], [])
+
+
+# --- ids ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("mutation", "<a~ion>"),
+        ("Mutations", "<Aa~s>"),
+        ("DNA", "<A>"),
+        ("p53", "<a1>"),
+        ("knock-outs", "<a-~s>"),
+        ("IL-2", "<A1->"),
+        ("-", "<a>"),
+        ("2.5", "<a1>"),
+        ("β", "<a>"),
+        # Three letters at the end before an ending is one.
+        ("3s", "<a1>"),
+    ],
+)
+def test_what_is_known_of_a_word_never_seen(word, expected):
+    assert kind(word) == expected
+
+
+def test_rare_words_are_known_by_their_kind():
+    trees = [read_tree(f"(NP (DT the) (NN {w}))") for w in ("mutation", "station", "x")]
+    vocabulary = ParserVocabulary.fit(trees, least=2)
+    assert vocabulary.words[4:] == ["the", "<a~ion>"]
+    the, ion = 4, 5
+    # The third is of a kind that was seen once; so is no sentence empty.
+    assert vocabulary.source(["the", "nation", "x", "Y"]) == [the, ion, 3, 3]
+    assert vocabulary.tokens == [*SPECIAL, "(NP", ")NP", "XX"]
+
+
+def test_sentences_are_padded_and_end():
+    vocabulary = ParserVocabulary.fit([read_tree(JOHN)], least=1)
+    john, dot = vocabulary.source(["John", "."])
+    ids = vocabulary.sentences([["John", "."], ["."]]).tolist()
+    assert ids == [[john, dot, 2], [dot, 2, 0]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ids_give_the_tree_back(seed):
+    trees = [random_tree(random.Random(seed)) for _ in range(3)]
+    vocabulary = ParserVocabulary.fit(trees, least=2)
+    for tree in trees:
+        said = vocabulary.said([*vocabulary.target(tree), 2, 0, 0])
+        assert said == linearised(tree)
+        assert restored(said, list(tree.leaves())) == (tree, True)
+
+
+def test_a_label_that_was_never_seen_is_refused():
+    vocabulary = ParserVocabulary.fit([read_tree(JOHN)], least=1)
+    with pytest.raises(KeyError, match="PP"):
+        vocabulary.target(read_tree("(PP (IN in))"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_token_changed_is_no_tree(seed):
+    draw = random.Random(seed)
+    tree = random_tree(draw)
+    tokens = linearised(tree)
+    others = sorted({*tokens, "XX", "(S", ")S", "(new", ")new"})
+    for place, token in enumerate(tokens):
+        other = draw.choice([o for o in others if o != token])
+        changed = [*tokens[:place], other, *tokens[place + 1 :]]
+        assert not restored(changed, list(tree.leaves()))[1]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+from jaxtyping import Int
+from torch import Tensor
+
+from transformer.config import EOS
+from transformer.data.batches import pad
 from transformer.data.text import TextError, read_lines
 
 WORD = "XX"  # stands for any word in a linearised tree
@@ -233,3 +240,102 @@ def close(open_nodes: list[tuple[str, list[Tree]]]) -> bool:
     if children:
         open_nodes[-1][1].append(Tree(label, tuple(children)))
     return bool(children)
+
+
+# --- ids --------------------------------------------------------------
+
+SPECIAL = ["<pad>", "<bos>", "<eos>"]
+OTHER = "<other>"  # a rare word whose kind is rare too
+ENDINGS = (
+    "ing ed ly ion ity ness ment sis al ic ous ive ble er est s y"
+).split()
+
+
+@dataclass(frozen=True)
+class ParserVocabulary:
+    """Words on one side, tree tokens on the other, ids for each.
+
+    Args:
+        words: token of each source id: special ones, words, kinds of
+            rare words.
+        tokens: token of each target id.
+    """
+
+    words: list[str]
+    tokens: list[str]
+
+    @classmethod
+    def fit(cls, trees: Sequence[Tree], least: int) -> ParserVocabulary:
+        """Of training trees.
+
+        Args:
+            least: a word, or a kind of rare words, that is seen
+                fewer times has no id of its own.
+        """
+        counted = Counter(w for tree in trees for w in words(tree))
+        kinds: Counter[str] = Counter()
+        for word, times in counted.items():
+            if times < least:
+                kinds[kind(word)] += times
+        seen = {t for tree in trees for t in linearised(tree)}
+        known = [*frequent(counted, least), *frequent(kinds, least)]
+        return cls([*SPECIAL, OTHER, *known], [*SPECIAL, *sorted(seen)])
+
+    @cached_property
+    def word_ids(self) -> dict[str, int]:
+        """Id of each source token."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def token_ids(self) -> dict[str, int]:
+        """Id of each target token."""
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    def source(self, words: Iterable[str]) -> list[int]:
+        """Ids of a sentence: a word's own, or that of its kind."""
+        ids = self.word_ids
+        other = ids[OTHER]
+        return [ids.get(w, ids.get(kind(w), other)) for w in words]
+
+    def target(self, tree: Tree) -> list[int]:
+        """Ids of a tree's linearisation.
+
+        Raises:
+            KeyError: a label that no training tree had.
+        """
+        return [self.token_ids[token] for token in linearised(tree)]
+
+    def sentences(
+        self, sentences: Iterable[Iterable[str]]
+    ) -> Int[Tensor, "batch source"]:
+        """Ids of several sentences, as the encoder takes them."""
+        return pad([[*self.source(s), EOS] for s in sentences])
+
+    def said(self, ids: Iterable[int]) -> list[str]:
+        """Tree tokens of target ids, without the special ones."""
+        return [self.tokens[i] for i in ids if i >= len(SPECIAL)]
+
+
+def words(tree: Tree) -> list[str]:
+    """A sentence's words."""
+    return [leaf.word or "" for leaf in tree.leaves()]
+
+
+def frequent(counted: Counter[str], least: int) -> list[str]:
+    """What is counted that often, in the order of the alphabet."""
+    return sorted(x for x, times in counted.items() if times >= least)
+
+
+def kind(word: str) -> str:
+    """What is known of a word never seen: its shape and its ending.
+
+    <Aa-~s> is one with a capital, a hyphen and an ending in s; <A1>
+    has two capitals or more, and a digit.
+    """
+    capitals = sum(letter.isupper() for letter in word)
+    shape = "A" if capitals > 1 else "Aa" if capitals else "a"
+    shape += "1" if any(letter.isdigit() for letter in word) else ""
+    shape += "-" if "-" in word[1:] else ""
+    ends = (e for e in ENDINGS if word.lower().endswith(e))
+    ending = next(ends, "") if word[-3:].isalpha() else ""
+    return f"<{shape}~{ending}>" if ending else f"<{shape}>"
