@@ -58,7 +58,7 @@ def card() -> str:
             for run in found["runs"]
             if (run["split"], run["averaged"], run["beam"]) == ("valid", 0, 4)
         ),
-        peer=peer(about_peer),
+        peer=peer(about_peer, steps[-1]),
     )
 
 
@@ -87,7 +87,7 @@ def scores(runs: list[dict]) -> str:
     )
 
 
-def peer(text: str) -> str:
+def peer(text: str, steps: int) -> str:
     """The framework's layers beside ours, where they were measured."""
     result = read_json(RESULTS / "translation_peer.json")
     if not result:
@@ -97,7 +97,8 @@ def peer(text: str) -> str:
         for who in ("ours", "peer")
         for beam in (1, 4)
     }
-    told = text.format(step=result["step"], averaged=result["averaged"], **values)
+    step, averaged = result["step"], result["averaged"]
+    told = text.format(step=step, share=step / steps, averaged=averaged, **values)
     return f"\n{told}"
 
 
