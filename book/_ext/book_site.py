@@ -158,11 +158,12 @@ def copy_sources(app: Sphinx, exception: Exception | None) -> None:
 
 
 def leave_out_what_no_reader_loads(app: Sphinx, exception: Exception | None) -> None:
-    """The themes' source maps and translations: a tenth of the site."""
+    """The themes' source maps, translations, and fonts that are there twice."""
     if exception or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
-    for path in static.rglob("*.map"):
+    twice = (f for f in static.rglob("*.ttf") if f.with_suffix(".woff2").exists())
+    for path in [*static.rglob("*.map"), *twice]:
         path.unlink()
     shutil.rmtree(static / "locales", ignore_errors=True)
 
