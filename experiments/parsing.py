@@ -14,8 +14,8 @@ Writes book/results/parsing.json. Training states go to runs/parsing/, from
 which a run that was stopped goes on. Schedule and width are those of the toy
 tasks, dropout is base's, --steps is what the time allowed. Two settings were
 tried before and given up, by dev: sentences of at most 20 words with width 128
-after 500 steps (F1 0.16), and of at most 15 words, with dropout of 0.2 in
-attention too, after 1,250 (0.24). Neither had begun to look at the words.
+after 500 steps, and of at most 15 words, with dropout of 0.2 in attention too,
+after 1,250. Neither had begun to look at the words.
 """
 
 from __future__ import annotations
