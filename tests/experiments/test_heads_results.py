@@ -5,6 +5,7 @@ import torch
 from tests.experiments.test_results import RESULTS, load, script, summaries_agree
 
 from bookkit import heads, ledger
+from transformer.data.text import help_en_de
 from transformer.data.toy import english, german
 
 
@@ -72,3 +73,9 @@ def test_maps_over_time_are_rows_of_shares(pair):
             table = heads.unpack(run["maps"][pair][kind], *shape)
             off = (table.sum(-1) - 1).abs().max()
             assert off < 0.0005 * columns + 1e-6
+
+
+def test_its_stands_in_as_many_test_sentences_as_the_chapter_says():
+    words = [source.lower().split() for source, _ in help_en_de("test")]
+    assert sum("its" in sentence for sentence in words) == 5
+    assert len(words) == 590
