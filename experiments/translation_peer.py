@@ -13,8 +13,7 @@ final norms are left out, as post-norm does not have them, so that
 `transformer.translation` decodes both. Stopped, it goes on where it was.
 
 `compare` writes book/results/translation_peer.json: BLEU of both on the test
-set where the peer stands, the last checkpoints averaged, and the CPU seconds
-that each had spent on training until there.
+set where the peer stands, the last checkpoints averaged.
 """
 
 from __future__ import annotations

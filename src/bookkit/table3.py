@@ -24,6 +24,7 @@ from bookkit.evidence import Measurement, results
 from bookkit.figures import (
     ACCENT,
     COLOURS,
+    DASHES,
     FAINT,
     INK,
     MARKERS,
@@ -163,9 +164,10 @@ def trainer(settings: Mapping, seed: int) -> Trainer:
     """
     words = short_pairs(settings["pieces"], settings["longest"])
     torch.manual_seed(seed)
-    vocab_size = words.tokenizer.vocab_size
+    pieces = words.tokenizer.vocab_size
+    config = TransformerConfig(vocab_size=pieces, **settings["shape"])
     return Trainer(
-        Transformer(TransformerConfig(vocab_size=vocab_size, **settings["shape"])),
+        Transformer(config),
         TokenBatches(words.train, settings["budget"], seed),
         TrainingConfig(**settings["training"], seed=seed),
         Processes(0, 1, torch.device("cpu")),
@@ -329,7 +331,9 @@ def verdicts(*, start: bool = False) -> str:
             lines.append(f"{statement:29} {'not run':>14}")
             continue
         found, verdict = decided(statement, start=start)
-        ours = f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f}%"
+        # Spaces that do not break: on a phone the line does, before it.
+        ours = f"{100 * found.mean:+.1f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+        ours += f"{100 * found.half_width:.1f}%"
         paper = f"{100 * printed_ratio(one, other):+.1f}%"
         seeds = len(found.values)
         few = "" if seeds >= 5 else f" ({seeds} seeds of 5)"
@@ -362,15 +366,14 @@ def counts(**assumption) -> str:
     Args:
         assumption: as `counted` takes it.
     """
-    lines = [f"{'':18}  printed    counted  rounds to it"]
+    lines = [f"{'millions':17} printed counted fits"]
     fit = 0
     for row, printed in PARAMETERS.items():
         millions = counted(row, **assumption) / 1e6
         same = round(millions) == printed
         fit += same
         lines.append(
-            f"{NAMES[row]:18}  {printed:5} M  {millions:7.2f} M "
-            f" {'yes' if same else 'no'}"
+            f"{NAMES[row]:17} {printed:7} {millions:7.2f} {'yes' if same else 'no'}"
         )
     return "\n".join([*lines, f"{fit} of {len(PARAMETERS)} rows"])
 
@@ -484,34 +487,33 @@ def as_printed() -> Figure:
     rows = [row for row in PRINTED if row != "base"]
     base = PRINTED["base"]
     panels = (
-        ("BLEU, row minus base", [PRINTED[row][1] - base[1] for row in rows]),
-        ("perplexity, row minus base", [PRINTED[row][0] - base[0] for row in rows]),
+        ("BLEU minus base's", [PRINTED[row][1] - base[1] for row in rows]),
+        ("perplexity minus base's", [PRINTED[row][0] - base[0] for row in rows]),
     )
+    kinds = {  # by the sign of what is better
+        1: ("o", ACCENT, ACCENT, "better than base"),
+        0: ("s", INK, "white", "the same"),
+        -1: ("o", COLOURS[1], "white", "worse"),
+    }
     with style():
         made, axes = blank(0.25 * len(rows) + 0.9, 1, 2, sharey=True)
         for ax, (label, values), good in zip(axes[0], panels, (1, -1), strict=True):
             ax.axvline(0, color=INK, linewidth=0.9)
             for place, value in enumerate(values):
-                better = value * good > 1e-9
+                better = round(value * good, 9)
+                sign = (better > 0) - (better < 0)
+                marker, colour, fill, _ = kinds[sign]
                 ax.plot([0, value], [place, place], "-", color=FAINT, linewidth=2)
-                ax.plot(
-                    value,
-                    place,
-                    "o",
-                    color=ACCENT if better else COLOURS[1],
-                    markerfacecolor=ACCENT if better else "white",
-                    zorder=3,
-                )
+                ax.plot(value, place, marker, color=colour, mfc=fill, zorder=3)
             ax.set_xlabel(label)
+            ax.set_title("better to the right" if good > 0 else "better to the left")
             _row_axis(ax, [NAMES[row] for row in rows])
             for place in range(1, len(rows)):
                 if rows[place][0] != rows[place - 1][0]:
                     ax.axhline(place - 0.5, color=FAINT, linewidth=0.8)
-        axes[0, 0].plot([], [], "o", color=ACCENT, label="better than base")
-        axes[0, 0].plot(
-            [], [], "o", color=COLOURS[1], mfc="white", label="worse, or as good"
-        )
-        made.legend(loc="outside upper left", ncols=2, handlelength=1)
+        for marker, colour, fill, name in kinds.values():
+            axes[0, 0].plot([], [], marker, color=colour, mfc=fill, label=name)
+        made.legend(loc="outside upper left", ncols=3, handlelength=1)
     made.alt = (
         "Two panels, BLEU and perplexity, a dot for the difference of each of"
         f" {len(rows)} rows of Table 3 from base: {', '.join(NAMES[r] for r in rows)}"
@@ -529,36 +531,6 @@ def _row_axis(ax, names: Sequence[str]) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def counted_minus_printed() -> Figure:
-    """Millions of parameters above the printed figure, by assumption."""
-    rows = list(PARAMETERS)
-    with style():
-        made, axes = blank(0.36 * len(rows) + 1.2)
-        (ax,) = axes.flat
-        ax.axvspan(-0.5, 0.5, color=ACCENT, alpha=0.12, linewidth=0)
-        ax.axvline(0, color=QUIET, linewidth=0.8)
-        for index, (name, assumption) in enumerate(ASSUMPTIONS.items()):
-            gaps = [counted(row, **assumption) / 1e6 - PARAMETERS[row] for row in rows]
-            places = [place + 0.17 * (index - 1.5) for place in range(len(rows))]
-            ax.plot(
-                gaps,
-                places,
-                MARKERS[index],
-                color=COLOURS[index],
-                label=name,
-                markersize=5.5,
-            )
-        _row_axis(ax, [f"{NAMES[row]}: {PARAMETERS[row]}" for row in rows])
-        ax.set_xlabel("counted minus printed (million parameters)")
-        made.legend(loc="outside upper left", ncols=4, handlelength=1)
-    made.alt = (
-        "Counted minus printed parameters in millions, for"
-        f" {', '.join(NAMES[row] for row in rows)}, a mark for each of:"
-        f" {'; '.join(ASSUMPTIONS)}. Shaded: what rounds to the printed figure"
-    )
-    return made
-
-
 def vocabulary_ranges(**assumption) -> Figure:
     """For each row, the vocabularies with which its count is printed.
 
@@ -572,6 +544,8 @@ def vocabulary_ranges(**assumption) -> Figure:
         for size, name in ((37000, "37,000"), (40960, "40,960")):
             ax.axvline(size, color=INK, linewidth=1, linestyle=(0, (3, 2)))
             ax.annotate(name, (size, -0.55), xytext=(4, 2), textcoords="offset points")
+        ends = [vocabularies(row, **assumption) for row in rows]
+        ax.set_xlim(min(e.start for e in ends) - 400, max(e.stop for e in ends) + 400)
         for place, row in enumerate(rows):
             sizes = vocabularies(row, **assumption)
             colour = COLOURS[1] if row == "big" else ACCENT
@@ -585,10 +559,10 @@ def vocabulary_ranges(**assumption) -> Figure:
                 edgecolor="white",
                 linewidth=0,
             )
-        _row_axis(ax, [f"{NAMES[row]}: {PARAMETERS[row]}" for row in rows])
+        _row_axis(ax, [f"{NAMES[row]}: {PARAMETERS[row]} M" for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.9)
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-        ax.set_xlabel("rows of the shared matrix that give the printed count")
+        ax.set_xlabel("sizes of the vocabulary that give the printed count")
     made.alt = (
         "A bar for each row of Table 3 that prints a count: the sizes of the"
         " vocabulary with which the count rounds to it; two upright lines at"
@@ -602,7 +576,7 @@ def spread() -> Figure:
     found = runs("base")
     panels = (("BLEU", "bleu"), ("perplexity", "perplexity"))
     with style():
-        made, axes = blank(1.5, 1, 2)
+        made, axes = blank(1.6, 1, 2)
         for ax, (label, key) in zip(axes[0], panels, strict=True):
             values = [run[key] for run in found.values()]
             ax.plot(values, [0] * len(values), "o", color=ACCENT, alpha=0.55, ms=7)
@@ -614,6 +588,7 @@ def spread() -> Figure:
             ax.spines["left"].set_visible(False)
             ax.margins(x=0.15)
             ax.set_xlabel(f"{label}, validation pairs")
+            ax.set_title(f"{len(values)} seeds, mean {statistics.fmean(values):.1f}")
     made.alt = (
         "Two strips of dots, BLEU and perplexity of the small base model, a dot"
         " for each seed and a tick at the mean"
@@ -634,54 +609,104 @@ def finished(*, start: bool = False) -> list[str]:
     return found
 
 
-def beside() -> Figure:
+def beside(*, start: bool = False) -> Figure:
     """Our differences from base with their intervals, and the paper's.
 
-    The long runs, and those that stop early, each against its base.
+    Args:
+        start: put the runs that stop early below the long ones, each
+            against its own base.
     """
     rows = list(OURS)
-    base = PRINTED["base"]
-    sides = ("perplexity, percent above base", "BLEU, row minus base")
-    kinds = (
-        (False, -0.24, ACCENT, "o", ACCENT, "ours"),
-        (True, 0.02, QUIET, "s", "white", "ours, stopped early"),
+    kinds = [("ours, 2,400 steps", False, ACCENT, "o", ACCENT)]
+    if start:
+        kinds.append(("ours, 450 steps", True, QUIET, "s", "white"))
+    gap = 0.5 / len(kinds)
+    sides = (
+        (False, "perplexity (percent above base)", "better to the left"),
+        (True, "BLEU minus base's", "better to the right"),
     )
     with style():
-        made, axes = blank(0.56 * len(rows) + 1.2, 1, 2, sharey=True)
-        for ax, side in zip(axes[0], sides, strict=True):
+        height = (0.56 if start else 0.46) * len(rows) + 1.3
+        made, axes = blank(height, 1, 2, sharey=True)
+        for ax, (bleu, label, better) in zip(axes[0], sides, strict=True):
             ax.axvline(0, color=INK, linewidth=0.9)
             for place, row in enumerate(rows):
-                for start, shift, colour, marker, fill, _ in kinds:
-                    if row not in finished(start=start):
+                for index, (_, early, colour, marker, fill) in enumerate(kinds):
+                    if row not in finished(start=early):
                         continue
-                    if side.startswith("BLEU"):
-                        ours = difference(row, "base", "bleu", start=start)
+                    if bleu:
+                        ours = difference(row, "base", "bleu", start=early)
                         times = 1
                     else:
-                        ours, times = ratio(row, "base", start=start), 100
+                        ours, times = ratio(row, "base", start=early), 100
                     middle, reach = times * ours.mean, times * ours.half_width
+                    at = place - 0.25 + gap * index
                     ends = [middle - reach, middle + reach]
-                    ax.plot(ends, [place + shift] * 2, "-", color=colour, linewidth=2)
-                    ax.plot(
-                        middle, place + shift, marker, color=colour, mfc=fill, ms=5.5
-                    )
-                printed = PRINTED[OURS[row][1]]
-                paper = (
-                    printed[1] - base[1]
-                    if side.startswith("BLEU")
-                    else 100 * (printed[0] / base[0] - 1)
-                )
-                ax.plot(paper, place + 0.26, "D", color=COLOURS[1], mfc="white", ms=5)
+                    ax.plot(ends, [at, at], "-", color=colour, linewidth=2)
+                    ax.plot(middle, at, marker, color=colour, mfc=fill, ms=5.5)
+                printed, of_base = PRINTED[OURS[row][1]], PRINTED["base"]
+                if bleu:
+                    paper = printed[1] - of_base[1]
+                else:
+                    paper = 100 * (printed[0] / of_base[0] - 1)
+                ax.plot(paper, place + 0.25, "D", color=COLOURS[1], mfc="white", ms=5)
             _row_axis(ax, [OURS[row][0] for row in rows])
-            ax.set_xlabel(side)
-        for _, _, colour, marker, fill, name in kinds:
+            for place in range(1, len(rows)):
+                ax.axhline(place - 0.5, color=FAINT, linewidth=0.8)
+            ax.set_xlabel(label)
+            ax.set_title(better)
+        for name, _, colour, marker, fill in kinds:
             ax.plot([], [], f"{marker}-", color=colour, mfc=fill, label=name)
-        ax.plot([], [], "D", color=COLOURS[1], mfc="white", label="the paper, one run")
+        ax.plot([], [], "D", color=COLOURS[1], mfc="white", label="the paper")
         made.legend(loc="outside upper left", ncols=3)
+    below = ", below it that of runs that stopped early as a square" if start else ""
     made.alt = (
         "Two panels, perplexity and BLEU against base: for each of"
         f" {', '.join(OURS[row][0] for row in rows)} our difference as a dot with"
-        " its interval, below it that of runs that were stopped early as a square,"
-        " and the paper's as a diamond"
+        f" its interval{below}, and the paper's as a diamond"
+    )
+    return made
+
+
+def catching_up(**rows: str) -> Figure:
+    """Training loss of rows minus base's, over the steps.
+
+    Args:
+        rows: from names of rows of `OURS` to what to call them.
+    """
+    with style():
+        made, axes = blank(3.4)
+        (ax,) = axes.flat
+        ax.axhline(0, color=INK, linewidth=0.9)
+        ends = [(0.0, "base", INK)]
+        for index, (row, name) in enumerate(rows.items()):
+            gaps = loss_gaps(row)
+            steps = [100 * i + 50 for i in range(len(gaps[0]))]
+            low, middle, high = (
+                [choose(at) for at in zip(*gaps, strict=True)]
+                for choose in (min, statistics.fmean, max)
+            )
+            colour = COLOURS[index]
+            ax.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(
+                steps, middle, DASHES[index], color=colour, marker=MARKERS[index], ms=4
+            )
+            ends.append((middle[-1], name, colour))
+        for height, name, colour in ends:
+            low_line = name != "base" and abs(height) < 0.03
+            ax.annotate(
+                name,
+                (steps[-1], height),
+                xytext=(8, -9 if low_line else 7 if name == "base" else -3),
+                textcoords="offset points",
+                color=colour,
+                annotation_clip=False,
+            )
+        ax.set_xlabel("step")
+        ax.set_ylabel("training loss minus base's (nats)")
+        ax.set_title(f"band: lowest to highest of {len(gaps)} seeds")
+    made.alt = (
+        "Training loss minus that of base over the steps, with a band for the"
+        f" seeds, for {', '.join(rows.values())}"
     )
     return made

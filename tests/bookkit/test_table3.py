@@ -232,7 +232,6 @@ def test_what_can_be_seen_is_the_half_interval_of_independent_pairs():
     "draw",
     [
         table3.as_printed,
-        table3.counted_minus_printed,
         lambda: table3.vocabulary_ranges(attention_bias=True),
     ],
 )
@@ -245,7 +244,13 @@ def test_figures_of_the_printed_table_are_drawn(draw):
 def test_figures_of_the_small_runs_are_drawn(monkeypatch):
     values = {seed: 10 + seed / 100 for seed in range(5)}
     stored(monkeypatch, base=values, h1=values, learned={0: 3.0, 1: 4.0, 2: 5.0})
-    for made in (table3.spread(), table3.beside()):
+    for made in (table3.spread(), table3.beside(), table3.beside(start=True)):
         made.draw_without_rendering()
         assert "BLEU" in made.alt and "perplexity" in made.alt
     assert "learned positions" in made.alt
+
+
+def test_the_figure_of_losses_over_steps_is_drawn():
+    made = table3.catching_up(N1="1 layer")
+    made.draw_without_rendering()
+    assert "1 layer" in made.alt
