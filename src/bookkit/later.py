@@ -227,10 +227,10 @@ def attention_in_blocks(
 ) -> Float[Tensor, "*batch query d_v"]:
     """Equation 1, exactly, without ever holding all scores.
 
-    The order of FlashAttention (Dao and others, 2022) without its
-    point, which is to stay in a GPU's fast memory. The softmax runs
-    along: when a larger score comes, what was added up is made
-    smaller by the same factor.
+    FlashAttention (Dao and others, 2022; the loops as in its second
+    version, Dao, 2023) without its point, which is to stay in a GPU's
+    fast memory. The softmax runs along: when a larger score comes,
+    what was added up is made smaller by the same factor.
 
     Args:
         causal: query i attends to keys 0 to i.

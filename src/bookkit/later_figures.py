@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import log
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from bookkit import figures
@@ -17,6 +20,7 @@ from bookkit.figures import (
     COLOURS,
     DASHES,
     INK,
+    MARKERS,
     QUIET,
     Figure,
     blank,
@@ -30,7 +34,7 @@ LOOKS = {
     "scoped": ("#b9d6e8", INK, ""),
     "weaker": ("#f3c9a5", INK, "//"),
     "cannot tell": ("#d9dde1", INK, ".."),
-    "against": ("#a23b00", CARD, ""),
+    "against": ("#7a2800", CARD, "\\\\\\"),
     "not rerun": (CARD, INK, ""),
     OPEN: (CARD, INK, "xx"),
 }
@@ -60,7 +64,8 @@ def verdict_counts(methods: Mapping[str, Mapping[str, int]]) -> Figure:
                 height=0.62,
                 color=fill,
                 hatch=hatch,
-                edgecolor=QUIET,
+                # The hatch has the colour of the edge.
+                edgecolor=ink if ink == CARD and hatch else QUIET,
                 linewidth=0.8,
                 label=verdict,
             )
@@ -72,8 +77,14 @@ def verdict_counts(methods: Mapping[str, Mapping[str, int]]) -> Figure:
         ax.grid(axis="y", visible=False)
         ax.grid(axis="x", visible=True)
         ax.tick_params(axis="y", length=0)
+        ax.set_xlim(0, 1.02 * left.max())
         ax.set_xlabel("claims")
-        made.legend(loc="outside upper left", ncols=3, handlelength=1.4)
+        made.legend(
+            loc="outside upper left",
+            ncols=min(5, len(verdicts)),
+            handlelength=1.4,
+            columnspacing=1.4,
+        )
     made.alt = f"Bars of claims for {', '.join(rows)}, cut into {', '.join(verdicts)}"
     return made
 
@@ -128,6 +139,34 @@ def gains(
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.set_xlabel(label)
+        for side, word, place in (
+            ("right", "worse than as printed", (-8, 6)),
+            ("left", "better", (8, 6)),
+        ):
+            ax.annotate(
+                word,
+                (0, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=place,
+                textcoords="offset points",
+                ha=side,
+                color=QUIET,
+                fontsize=9.5,
+            )
+        decided = dict(color=INK, marker="o", linestyle="none")
+        undecided = dict(color=INK, marker="D", linestyle="none", mfc=CARD)
+        made.legend(
+            handles=[
+                Line2D([], [], label="mean, decided", **decided),
+                Line2D([], [], label="mean, cannot tell", **undecided),
+                Line2D([], [], color=INK, linewidth=2.2, label="95% interval"),
+                Line2D([], [], label="a seed", **decided | {"marker": "|", "ms": 9}),
+            ],
+            loc="outside lower center",
+            ncols=4,
+            handlelength=1.4,
+            columnspacing=1.4,
+        )
     made.alt = (
         f"{label}: a point with its interval and a tick for each seed, for"
         f" {', '.join(names)}; right of nought is a gain"
@@ -142,6 +181,8 @@ def beyond(
 ) -> Figure:
     """The loss along a window that is longer than those of training.
 
+    Each line has its name at its end.
+
     Args:
         positions: where it was measured.
         curves: kind of positions -> seeds -> a loss for each of them.
@@ -152,10 +193,21 @@ def beyond(
         curves,
         xlabel="position in the window (letters)",
         ylabel="loss (bits a letter)",
-        xscale="log2",
     )
     with style():
         (ax,) = made.axes
+        note = ax.get_legend().get_title().get_text()
+        ax.get_legend().remove()
+        for line, runs in zip(list(ax.lines), curves.values(), strict=True):
+            line.set_markersize(3.5)
+            ax.annotate(
+                line.get_label(),
+                (positions[-1], statistics.fmean(run[-1] for run in runs)),
+                xytext=(8, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9.5,
+            )
         ax.axvline(trained, color=INK, linewidth=0.9, linestyle=":")
         ax.annotate(
             f"trained up to {trained}",
@@ -167,6 +219,17 @@ def beyond(
             color=QUIET,
             fontsize=9.5,
         )
+        ax.annotate(
+            note if note != "None" else "",
+            (1, 0),
+            xycoords="axes fraction",
+            xytext=(-4, 4),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=QUIET,
+            fontsize=9,
+        )
     made.alt += f"; a line marks the trained length, {trained}"
     return made
 
@@ -174,14 +237,13 @@ def beyond(
 def race(
     curves: Mapping[str, Sequence[Sequence[tuple[float, float]]]], target: float
 ) -> Figure:
-    """Perplexity against CPU time, a thin line for each seed.
+    """Perplexity against CPU time, and when each seed is there.
 
     Args:
         curves: model -> seeds -> (seconds, perplexity), as training
             went.
         target: the perplexity that both are to reach.
     """
-    seconds = [used for runs in curves.values() for run in runs for used, _ in run]
     with style():
         made, axes = blank()
         (ax,) = axes.flat
@@ -189,20 +251,19 @@ def race(
         for index, (name, runs) in enumerate(curves.items()):
             look = dict(color=COLOURS[index], linestyle=DASHES[index])
             for run in runs:
-                ax.plot(*zip(*run, strict=True), alpha=0.45, linewidth=0.9, **look)
-            every = np.linspace(
-                max(run[0][0] for run in runs), min(run[-1][0] for run in runs), 60
+                ax.plot(*zip(*run, strict=True), linewidth=1.4, **look)
+            there = [when for run in runs if (when := _reached(run, target))]
+            dots = dict(color=COLOURS[index], linestyle="none", clip_on=False)
+            ax.plot(
+                there, [target] * len(there), MARKERS[index], ms=7, zorder=3, **dots
             )
-            middle = [
-                statistics.median(np.interp(t, *zip(*run, strict=True)) for run in runs)
-                for t in every
-            ]
-            ax.plot(every, middle, linewidth=2.2, label=name, **look)
+            shown = dict(marker=MARKERS[index], markersize=7, linewidth=1.4)
+            ax.plot([], [], label=name, **look, **shown)
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(FixedLocator([5, 10, 20, 50, 100, 200, 500, 1000]))
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.yaxis.set_minor_formatter(lambda value, _: "")
-        ax.set_xlim(0, max(seconds))
+        ax.set_xlim(left=0)
         ax.annotate(
             f"target: {target:g}",
             (0, target),
@@ -212,10 +273,25 @@ def race(
             fontsize=9.5,
         )
         ax.set_xlabel("CPU time of training (s), one thread")
-        ax.set_ylabel("perplexity a piece")
-        ax.legend()
+        ax.set_ylabel("perplexity (a piece)")
+        ax.legend(
+            title="a line for each seed, a mark at the target",
+            title_fontsize=9,
+            alignment="left",
+            frameon=True,
+            framealpha=1,
+            edgecolor="none",
+        )
     made.alt = (
-        f"Perplexity over CPU time for {' and '.join(curves)}, a thin line for each"
-        " seed and a thick one for the median, with the target as a dotted line"
+        f"Perplexity over CPU time for {' and '.join(curves)}, a line for each"
+        " seed, with a mark where it comes down to the target, a dotted line"
     )
     return made
+
+
+def _reached(run: Sequence[tuple[float, float]], target: float) -> float | None:
+    """When a curve first comes down to the target, straight in its log."""
+    for (start, above), (end, below) in pairwise(run):
+        if above > target >= below:
+            return start + (end - start) * log(above / target) / log(above / below)
+    return None

@@ -63,16 +63,26 @@ def test_the_trained_length_is_marked():
     assert any(list(line.get_xdata()) == [64, 64] for line in figure.axes[0].lines)
 
 
-def test_the_race_draws_every_seed_and_the_median():
+def test_each_line_beyond_has_its_name_where_it_ends():
+    figure = drawn.beyond([16, 64, 256], {"rotary": [[3, 2, 2], [3, 2, 4]]}, 64)
+    (ax,) = figure.axes
+    assert ax.get_legend() is None
+    (name,) = [text for text in ax.texts if text.get_text() == "rotary"]
+    assert name.xy == (256, 3)
+
+
+def test_the_race_draws_every_seed_and_where_it_reaches_the_target():
     curves = {
-        "one": [[(1, 100), (3, 50)], [(1, 80), (3, 40)], [(1, 90), (3, 45)]],
+        "one": [[(1, 100), (3, 25)], [(1, 80), (3, 40)], [(1, 90), (3, 45)]],
         "other": [[(1, 100), (2, 70)]] * 3,
     }
-    figure = drawn.race(curves, 60.0)
+    figure = drawn.race(curves, 50.0)
     (ax,) = figure.axes
-    assert "target: 60" in words(figure)
-    thick = [line for line in ax.lines if line.get_linewidth() == 2.2]
-    assert len(ax.lines) == 1 + 2 * 3 + 2
-    assert thick[0].get_ydata()[0] == pytest.approx(90)
-    assert thick[0].get_ydata()[-1] == pytest.approx(45)
+    assert "target: 50" in words(figure)
+    seeds = [line for line in ax.lines if line.get_marker() in ("", "None")]
+    assert len(seeds) == 1 + 2 * 3  # and the target
+    reached = [line for line in ax.lines if line.get_linestyle() == "None"]
+    assert [len(line.get_xdata()) for line in reached] == [3, 0]
+    assert reached[0].get_xdata()[0] == pytest.approx(2)
+    assert set(reached[0].get_ydata()) == {50.0}
     assert ax.get_yscale() == "log"
