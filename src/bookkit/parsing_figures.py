@@ -13,6 +13,7 @@ from bookkit.figures import (
     CARD,
     COLOURS,
     DASHES,
+    FAINT,
     INK,
     MARKERS,
     QUIET,
@@ -73,7 +74,9 @@ def tree_and_sequence(tree: Tree) -> Figure:
             height_ratios=[_depth(tree) + 1, 0.85 * deepest + 1.6],
         )
         _draw(axes[0, 0], tree, set(brackets(tree)))
-        axes[0, 0].set_title("the tree")
+        leaves = len(words(tree))
+        nodes = (len(tokens) - leaves) // 2
+        axes[0, 0].set_title(f"a tree of {leaves} words and {nodes} nodes")
         ax = axes[1, 0]
         open_at: list[int] = []
         said = iter(words(tree))
@@ -91,7 +94,7 @@ def tree_and_sequence(tree: Tree) -> Figure:
                 token,
                 ha="center",
                 va="center",
-                fontsize=8.5,
+                fontsize=9.5,
                 color=QUIET if inner else INK,
                 bbox=dict(boxstyle="square,pad=0.12", facecolor=CARD, edgecolor=CARD),
             )
@@ -103,13 +106,13 @@ def tree_and_sequence(tree: Tree) -> Figure:
                     rotation=90,
                     ha="center",
                     va="top",
-                    fontsize=8.5,
+                    fontsize=9.5,
                 )
         longest = max(map(len, words(tree)))
         ax.set_xlim(-0.7, len(tokens) - 0.3)
         ax.set_ylim(-deepest - 1.7 - 0.3 * longest, -0.4)
         ax.set_axis_off()
-        ax.set_title("the sequence, read from left to right")
+        ax.set_title(f"its sequence of {len(tokens)} tokens, read from left to right")
     made.alt = (
         f"A tree over {' '.join(words(tree))}, and below it its sequence of"
         f" {len(tokens)} tokens; a line joins each opening bracket to its closing one"
@@ -143,7 +146,7 @@ def _draw(ax: Axes, tree: Tree, common: set) -> None:
                 node.word,
                 ha="center",
                 va="top",
-                fontsize=9,
+                fontsize=10,
                 fontstyle="italic",
             )
             # Straight down, so that it crosses nothing.
@@ -165,7 +168,7 @@ def _draw(ax: Axes, tree: Tree, common: set) -> None:
             node.label,
             ha="center",
             va="center",
-            fontsize=9,
+            fontsize=10,
             color="white" if wrong else INK,
             bbox=dict(
                 boxstyle="round,pad=0.25",
@@ -294,6 +297,9 @@ def table4(rows: Sequence[tuple[str, str, float]]) -> Figure:
                     textcoords="offset points",
                     va="center",
                     fontweight="bold" if ours else "normal",
+                    bbox=dict(
+                        boxstyle="square,pad=0.1", facecolor=CARD, edgecolor=CARD
+                    ),
                 )
                 ticks.append(y)
                 names.append(name)
@@ -313,94 +319,109 @@ def table4(rows: Sequence[tuple[str, str, float]]) -> Figure:
     return made
 
 
-def by_length(rows: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:
+def by_length(
+    rows: Mapping[str, Sequence[Mapping]], *, label: str, learned: int | None = None
+) -> Figure:
     """F1 of short and long sentences.
 
     Args:
         rows: parser -> a row for each range of lengths, with `words`
             (least and most), `sentences` and `f1`.
         label: of the vertical axis.
+        learned: words of the longest sentence in training; ranges beyond
+            are shaded.
     """
     first = next(iter(rows.values()))
+    learned = max(row["words"][1] for row in first) if learned is None else learned
     with style():
         made, axes = blank(3.2)
         (ax,) = axes.flat
         for index, (name, some) in enumerate(rows.items()):
+            f1 = [row["f1"] for row in some]
             ax.plot(
                 range(len(some)),
-                [row["f1"] for row in some],
+                f1,
                 color=COLOURS[index],
                 linestyle=DASHES[index],
                 marker=MARKERS[index],
-                label=name,
+            )
+            place = min(1, len(f1) - 1)
+            ax.annotate(
+                name,
+                (place, f1[place]),
+                xytext=(8, 6),
+                textcoords="offset points",
+                color=COLOURS[index],
+                fontweight="bold",
+            )
+        longer = [i for i, row in enumerate(first) if row["words"][0] > learned]
+        if longer:
+            ax.axvspan(longer[0] - 0.5, len(first), color=FAINT, alpha=0.5, lw=0)
+            ax.text(
+                longer[0] - 0.42,
+                0.97,
+                "longer than any\nin training",
+                va="top",
             )
         ax.set_xticks(
             range(len(first)),
             [
-                f"{row['words'][0]} to {row['words'][1]}\n{row['sentences']} sentences"
+                f"{row['words'][0]} to {row['words'][1]}\n({row['sentences']})"
                 for row in first
             ],
         )
         ax.set_xlim(-0.4, len(first) - 0.6)
         ax.set_ylim(0, 1)
-        ax.set_xlabel("words of the sentence")
+        ax.set_xlabel("words of the sentence (number of sentences)")
         ax.set_ylabel(label)
-        ax.legend()
     made.alt = f"{label} over the length of the sentence: {', '.join(rows)}"
     return made
 
 
 def error_kinds(score: BracketScores, errors: BracketErrors) -> Figure:
     """Two bars of brackets: those found, and those of the right trees."""
+    wrong = errors.relabelled
     rows = {
-        "found": {
-            "right": score.right,
-            "wrong label": errors.relabelled,
-            "crosses a right one": errors.crossing,
-            "not there": errors.extra,
-        },
-        "in the right trees": {
-            "right": score.right,
-            "wrong label": errors.relabelled,
-            "crossed by one found": errors.crossed,
-            "missed": errors.missed,
-        },
+        "found": (score.right, wrong, errors.crossing, errors.extra),
+        "in the\nright trees": (score.right, wrong, errors.crossed, errors.missed),
     }
+    kinds = ("right", "wrong label", "crosses, or is crossed", "too many, or missed")
     colours = (PALE, "#5b9dc6", ORANGE, "#f6d9a8")
-    hatches = ("", "", "//", "")
+    hatches = ("", "", "//", "..")
     with style():
-        made, axes = blank(2.5)
+        made, axes = blank(2.6)
         (ax,) = axes.flat
-        for y, (name, parts) in enumerate(rows.items()):
+        for y, parts in enumerate(rows.values()):
             start = 0
-            for place, count in enumerate(parts.values()):
+            for place, count in enumerate(parts):
                 ax.barh(
                     y,
                     count,
                     left=start,
-                    height=0.5,
+                    height=0.55,
                     color=colours[place],
                     edgecolor=CARD,
                     hatch=hatches[place],
+                    label=kinds[place] if y == 0 else None,
+                )
+                ax.text(
+                    start + count / 2,
+                    y + 0.3,
+                    f"{count}" if count else "",
+                    ha="center",
+                    va="top",
                 )
                 start += count
-            ax.text(
-                0,
-                y - 0.29,
-                f"{name}: "
-                + ", ".join(f"{kind} {count}" for kind, count in parts.items()),
-                va="bottom",
-                fontsize=9,
-            )
-        ax.set_yticks([])
-        ax.set_ylim(1.45, -0.75)
-        ax.grid(axis="y", visible=False)
-        ax.grid(axis="x", visible=True)
+        ax.set_yticks(range(len(rows)), list(rows))
+        ax.set_ylim(1.65, -0.45)
+        ax.grid(axis="both", visible=False)
+        ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.set_xlabel("brackets")
+        made.legend(loc="outside upper center", ncols=4, handlelength=1.6)
     made.alt = (
         "Two bars of brackets in parts: those found (right, wrong label, crosses a"
-        " right one, not there) and those of the right trees (right, wrong label,"
+        " right one, too many) and those of the right trees (right, wrong label,"
         " crossed, missed)"
     )
     return made

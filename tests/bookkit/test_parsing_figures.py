@@ -133,6 +133,17 @@ def test_errors_add_up_to_the_brackets():
     assert sum(widths[:4]) == score.found and sum(widths[4:]) == score.gold
 
 
+def test_sentences_longer_than_in_training_are_shaded():
+    rows = [
+        {"words": [low, low + 4], "sentences": 3, "f1": 1 / low} for low in (1, 6, 11)
+    ]
+    (ax,) = drawn.by_length({"model": rows}, label="F1", learned=10).axes
+    (shade,) = ax.patches
+    assert shade.get_x() == 1.5
+    (ax,) = drawn.by_length({"model": rows}, label="F1").axes
+    assert not ax.patches
+
+
 @pytest.mark.parametrize(
     "make",
     [
