@@ -99,7 +99,7 @@ def peer(text: str, steps: int) -> str:
     }
     step, averaged = result["step"], result["averaged"]
     told = text.format(step=step, share=step / steps, averaged=averaged, **values)
-    return f"\n{told}"
+    return f"\n{told.rstrip()}\n"
 
 
 if __name__ == "__main__":
