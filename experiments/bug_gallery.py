@@ -1,13 +1,14 @@
 """Every known mistake, trained: book/results/bug_gallery.json.
 
-    python experiments/bug_gallery.py [--seeds 3] [--sort-seeds 3]
+    python experiments/bug_gallery.py [--seeds 2] [--sort-seeds 2]
+                                      [--around-seeds 2]
 
 Each mistake of the model and of its training that `bookkit.mutations` has
 learns to copy short sequences, and learns to sort them if its first seed
 copies at least 0.97 of them; mistakes of decoding are planted after training.
 Beside them stands the right code. Set before the run, on seeds that no recipe
 was tuned on and with recipes under which the right code, from each of the seeds
-9901 to 9905, wrote at least 0.997 of 1,000 fresh sequences when copying and
+9901 to 9905, wrote at least 0.998 of 1,000 fresh sequences when copying and
 0.995 when sorting:
 
 - a mistake passes a task if the median over its seeds of greedy exact match on
@@ -60,12 +61,12 @@ MODEL = (
 ).split()
 TRAINING = "loss schedule optimizer Adam shift".split()
 DECODING = "greedy_decode"
-SEEDS = range(2100, 2105)  # none that a recipe was tuned on; the right code
+SEEDS = range(2200, 2205)  # none that a recipe was tuned on; the right code
 TASKS = ("copy", "sort")
-SIZE = dict(shortest=3, longest=8)
+SIZE = dict(symbols=8, shortest=3, longest=6)
 RECIPES = {  # shorter than the book's, on shorter sequences
-    "copy": dict(steps=250, warmup_steps=70, factor=0.24, snapshot_every=25),
-    "sort": dict(steps=300, warmup_steps=80, factor=0.24, snapshot_every=10),
+    "copy": dict(steps=220, warmup_steps=60, factor=0.24, snapshot_every=15),
+    "sort": dict(steps=260, warmup_steps=70, factor=0.24, snapshot_every=10),
 }
 FRESH = 1000
 RULE = dict(
@@ -83,8 +84,9 @@ def of(*parts: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3, help="of each mistake")
-    parser.add_argument("--sort-seeds", type=int, default=3, help="of sorting")
+    parser.add_argument("--seeds", type=int, default=2, help="of each mistake")
+    parser.add_argument("--sort-seeds", type=int, default=2, help="of sorting")
+    parser.add_argument("--around-seeds", type=int, default=2, help="of training's")
     parser.add_argument("--trial", type=int, help="so many steps, to try it out")
     parser.add_argument("--allow-dirty", action="store_true")
     options = parser.parse_args()
@@ -116,6 +118,7 @@ def main() -> None:
         "seeds": {
             "copy": list(SEEDS)[: options.seeds],
             "sort": list(SEEDS)[: options.sort_seeds],
+            "around": list(SEEDS)[: options.around_seeds],
             RIGHT: list(SEEDS),
         },
         "checks": checks or examine_all(settings["mistakes"]),
@@ -144,25 +147,26 @@ def plan(seeds: dict, runs: list[dict]) -> Iterator[tuple[str, int, list[str]]]:
     """Task, seed and the kinds that one training gives.
 
     Args:
-        seeds: task -> those of each mistake.
+        seeds: of each mistake on copying and on sorting, and of those
+            around the model, which only copy.
         runs: what is done so far; it grows while this goes on.
     """
     for seed in SEEDS:
         yield "copy", seed, [RIGHT, *of(DECODING)]
         yield "sort", seed, [RIGHT]
     for seed in seeds["copy"]:
-        for name in of(*MODEL, *TRAINING):
+        for name in of(*MODEL):
             yield "copy", seed, [name]
-        if seed not in seeds["sort"]:
-            continue
         first = {
             run["kind"]: run["greedy_exact_match"] or 0.0
             for run in runs
             if (run["task"], run["seed"]) == ("copy", SEEDS[0])
         }
-        for name in of(*MODEL):
+        for name in of(*MODEL) if seed in seeds["sort"] else ():
             if first[name] >= RULE["sorts_from"]:
                 yield "sort", seed, [name]
+        for name in of(*TRAINING) if seed in seeds["around"] else ():
+            yield "copy", seed, [name]
 
 
 def measure(task: str, seed: int, kinds: list[str], recipe: dict) -> Iterator[dict]:
