@@ -419,7 +419,10 @@ def run(path: Path, seconds_a_cell: float = SECONDS_A_CELL) -> dict:
         resources={"metadata": {"path": str(path.parent)}},
     )
     # What the kernel itself has to say is of no use; cells' stderr is kept.
-    client.execute(env={**os.environ, **QUIET}, stderr=subprocess.DEVNULL)
+    # With a manager of ours, nbclient would leave the kernel running.
+    client.execute(
+        env={**os.environ, **QUIET}, stderr=subprocess.DEVNULL, cleanup_kc=True
+    )
     normalise(notebook)
     return notebook
 

@@ -3,6 +3,7 @@
 import json
 import re
 
+import psutil
 import pytest
 from tests.notebooks.planting import change, executed_notebook, facts, set_source
 
@@ -39,8 +40,11 @@ def test_a_refreshed_notebook_is_in_form(path):
 
 @pytest.mark.slow
 def test_refreshing_again_leaves_no_difference(path, sound):
+    before = psutil.Process().children()
     assert notebooks.refresh([path], record=None) == 0
     assert path.read_bytes() == sound
+    # Nor a kernel: that of a chapter holds half a gigabyte.
+    assert psutil.Process().children() == before
 
 
 def test_a_refresh_normalises_metadata_and_keeps_ids(path):
