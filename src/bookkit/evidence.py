@@ -411,12 +411,12 @@ def _how(claim, facts: dict) -> str:
     if claim.method == "implemented":
         return f"Implemented; pinned by {claim.test}"
     if claim.method == "measured":
-        spread = "± is half of the mean's 95% interval over seeds"
+        decided = f"{claim.effect} Decided before the run: {claim.rule}"
         seeds = len(facts["seeds"])
-        return (
-            f"Measured, {seeds} seeds: {claim.effect} Decided before the run:"
-            f" {claim.rule}. {spread}"
-        )
+        if seeds == 1:
+            return f"Measured once: {decided}"
+        spread = "± is half of the mean's 95% interval over seeds"
+        return f"Measured, {seeds} seeds: {decided}. {spread}"
     text = f"{claim.method.capitalize()} by {claim.proof}() in bookkit/proofs.py."
     if facts.get("spread"):
         text += " ± is one standard error."

@@ -160,6 +160,13 @@ def test_a_number_of_seeds_may_be_declared(claims, capsys):
         evidence("a-measure", Measurement({5: 1.0}))
 
 
+def test_one_value_has_no_seeds_and_no_interval(claims, capsys):
+    claims["a-measure"] = replace(MEASURED, seeds=1)
+    evidence("a-measure", Measurement({"once": 1.0}))
+    out = capsys.readouterr().out
+    assert "How: Measured once: " in out and "±" not in out
+
+
 def test_a_measurement_without_a_rule_stated_before_is_refused(claims):
     claims["a-measure"] = replace(MEASURED, rule=None)
     with pytest.raises(EvidenceFailed, match="before the run"):
