@@ -114,10 +114,25 @@ class Figure(mpl.Figure):
         # No height: a page narrower than the width would squeeze it.
         width = round(self.get_figwidth() * self.dpi)
         display(
-            {"image/png": buffer.getvalue(), "text/plain": repr(self)},
+            {"image/png": with_palette(buffer.getvalue()), "text/plain": repr(self)},
             metadata={"image/png": {"width": width}},
             raw=True,
         )
+
+
+def with_palette(png: bytes) -> bytes:
+    """The same picture in 256 colours: a third of the bytes.
+
+    Each figure is in the notebook, in the site and in the site's copy of
+    the notebook.
+    """
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as full:
+        few = full.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from itertools import pairwise
@@ -10,6 +11,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from bookkit import figures
 from transformer import (
@@ -105,6 +107,21 @@ def test_a_notebook_shows_it_once_at_twice_the_size(monkeypatch):
     width = int.from_bytes(data["image/png"][16:20])
     assert width == 2 * keywords["metadata"]["image/png"]["width"] == 1400
     assert data["text/plain"].startswith("Figure: Bars of share of 1")
+
+
+def test_a_palette_changes_bytes_and_no_looks():
+    buffer = io.BytesIO()
+    heat = torch.linspace(0, 1, 4096).view(64, 64)
+    figure = figures.attention_heatmap(heat, range(64), range(64))
+    figure.savefig(buffer, dpi=200)
+    few = figures.with_palette(buffer.getvalue())
+    assert len(few) < 0.6 * len(buffer.getvalue())
+    a, b = (
+        np.asarray(Image.open(data).convert("RGB"), dtype=float)
+        for data in (buffer, io.BytesIO(few))
+    )
+    assert a.shape == b.shape
+    assert np.abs(a - b).mean() < 1  # of 255
 
 
 def test_neighbouring_colours_differ_in_grey():
