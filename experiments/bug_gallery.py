@@ -47,7 +47,7 @@ from provenance import (
 )
 
 from bookkit import CheckFailed, check, mutations
-from bookkit.checks import _every_check
+from bookkit.checks import every_check
 from transformer import TrainingConfig, Transformer
 from transformer.data.batches import Batch
 from transformer.data.toy import SymbolTask
@@ -229,7 +229,7 @@ def number(value: float) -> float | None:
 
 def examine_all(mistakes: dict[str, list[str]]) -> dict:
     """Of each mistake: which checks fail, and what its own check takes."""
-    every = _every_check({})
+    every = every_check({})
     check.in_use()  # nothing is planted, and all is warm
     return {
         name: examine(part.lower(), name, every)

@@ -1048,7 +1048,7 @@ def in_use(**options: dict[str, Any]) -> list[Report]:
         CheckFailed: the reports of all checks that failed.
     """
     reports, failures = [], []
-    for name, run in _every_check(options).items():
+    for name, run in every_check(options).items():
         try:
             reports.append(run())
         except CheckFailed as failure:
@@ -1066,7 +1066,15 @@ def in_use(**options: dict[str, Any]) -> list[Report]:
     return reports
 
 
-def _every_check(options: dict[str, dict]) -> dict[str, Callable]:
+def every_check(options: dict[str, dict]) -> dict[str, Callable]:
+    """The checks that `in_use` runs, by name, on what is in use then.
+
+    Args:
+        options: as `in_use` takes them.
+
+    Raises:
+        TypeError: options for a check that does not exist.
+    """
     config = transformer.TransformerConfig(
         vocab_size=23, layers=2, d_model=32, d_ff=64, heads=4
     )

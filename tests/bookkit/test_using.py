@@ -182,10 +182,10 @@ def test_all_parts_of_another_style_pass_every_check():
 
 @pytest.mark.slow
 def test_all_parts_of_another_style_learn_to_copy():
-    task = SymbolTask(shortest=1, longest=4)  # its loops are slow
+    task = SymbolTask(shortest=1, longest=5)  # its loops are slow
     with use(**naive.ALL_PARTS):
-        model, _ = train_toy(task, seed=0, steps=200, warmup_steps=50)
-    fresh = task.batch(300, torch.Generator().manual_seed(1))
+        model, _ = train_toy(task, seed=0, steps=300, warmup_steps=75)
+    fresh = task.batch(1000, torch.Generator().manual_seed(1))
     assert isinstance(model.encoder.layers[0].attend, naive.Heads)
     assert not any(isinstance(part, nn.LayerNorm) for part in model.modules())
-    assert greedy_exact_match(model, fresh) >= 0.98
+    assert greedy_exact_match(model, fresh) >= 0.99
